@@ -2,7 +2,8 @@
 
 The datastore only compares and swaps. What Calico's client library does around it stands
 here: which metadata of the input counts, which fields are filled in, which update is too
-old, what is read-only (data model 1.5, 1.13, 6.2).
+old, what is read-only (docs/reference/data-model.md#resource-values, #side-effects-of-writes,
+#calicoctls-commands).
 
 Invariants:
   CTL-1  An update is guarded by the revision that it was merged with.
@@ -232,7 +233,8 @@ class Client:
             await self.modify(key_of(resource), change, "Update", version)
 
     async def delete(self, key: ResourceKey, version: str = "") -> None:
-        """Delete with everything that hangs on it (data model 1.13); raises `NotFound`."""
+        """Delete with everything that hangs on it
+        (docs/reference/data-model.md#side-effects-of-writes); raises `NotFound`."""
         _refuse_read_only(key, "Delete")
         entry = await self._find(key)
         if entry is None:

@@ -2,8 +2,8 @@
 
 Three parts, each divided from the next by a line `===`: the resources as YAML lists, one a
 kind, each followed by `---`; ClusterInformation as JSON; the records of IPAM as JSON, each
-with its key in etcd (data model 6.7). `render` and `parse` are inverse, which
-`tests/calicoctl/test_datastream.py` holds them to.
+with its key in etcd (docs/reference/data-model.md#calicoctl-datastore-migrate). `render` and
+`parse` are inverse, which `tests/calicoctl/test_datastream.py` holds them to.
 """
 
 from __future__ import annotations

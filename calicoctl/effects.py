@@ -1,7 +1,7 @@
 """What a write of one resource asks of others: checks before, cleaning up before a deletion.
 
-Calico's client library does the same (data model 1.13, 2.3); any writer must, or pools
-overlap and addresses of removed nodes stay taken. Tested in
+Calico's client library does the same (docs/reference/data-model.md#side-effects-of-writes,
+#ippool); any writer must, or pools overlap and addresses of removed nodes stay taken. Tested in
 `tests/calicoctl/test_effects.py` on a real etcd.
 """
 
@@ -32,7 +32,8 @@ from libcalico.model.resources.policy import POLICY_KINDS, tier_of
 from libcalico.model.resources.pool import IPPool, IPPoolSpec
 
 SETTLE_SECONDS = 0.5
-"""How long the nodes get to see that a pool is disabled (data model 1.13)."""
+"""How long the nodes get to see that a pool is disabled
+(docs/reference/data-model.md#side-effects-of-writes)."""
 
 TIERED = (*POLICY_KINDS, "StagedNetworkPolicy", "StagedGlobalNetworkPolicy")
 """The kinds that live in a tier; a staged policy keeps its tier too."""

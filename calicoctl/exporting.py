@@ -2,7 +2,8 @@
 
 In a Kubernetes datastore a node has the name that Kubernetes gives it, so everything that
 names a node is rewritten from the name in etcd to that of the node's `k8s` reference:
-objects, affinities, attributes of addresses and handles of tunnels (data model 6.7).
+objects, affinities, attributes of addresses and handles of tunnels
+(docs/reference/data-model.md#calicoctl-datastore-migrate).
 Tested in `tests/calicoctl/test_datastream.py`.
 """
 

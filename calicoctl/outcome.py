@@ -1,7 +1,7 @@
 """What a command did, and the sentences that say so.
 
-Calico's texts (data model 6.2): scripts read them. Pure. Tested in
-`tests/calicoctl/test_outcome.py`.
+Calico's texts (docs/reference/data-model.md#calicoctls-commands): scripts read them. Pure. Tested
+in `tests/calicoctl/test_outcome.py`.
 """
 
 from __future__ import annotations

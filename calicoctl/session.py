@@ -34,8 +34,9 @@ class Options:
 async def datastore(options: Options, gate: bool = True) -> AsyncIterator[Datastore]:
     """The datastore of the operator's configuration, closed at the end.
 
-    With `gate`, a cluster of another version is refused (data model 6.2). Raises
-    `MuslinError` for a bad configuration and `DatastoreUnavailable` within the deadline.
+    With `gate`, a cluster of another version is refused
+    (docs/reference/data-model.md#calicoctls-commands). Raises `MuslinError` for a bad configuration
+    and `DatastoreUnavailable` within the deadline.
     """
     config = _configuration(options)
     for notice in config.notices:

@@ -10,5 +10,6 @@ MUSLIN = "v0.1.0"
 
 
 def client_text() -> str:
-    """The client's two lines, a newline after each (data model 6.8)."""
+    """The client's two lines, a newline after each
+    (docs/reference/data-model.md#calicoctl-version)."""
     return f"Client Version:    {CALICO}\nGit commit:        muslin-{MUSLIN}\n"

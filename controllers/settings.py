@@ -1,8 +1,8 @@
 """Which controllers run and how: the configuration object, with the environment over it.
 
-The object is KubeControllersConfiguration `default` (data model 2.16); the variables are Calico's
-(8.1). What comes out is shown in the object's status. Pure. Tested in
-tests/controllers/test_settings.py.
+The object is KubeControllersConfiguration `default`
+(docs/reference/data-model.md#kubecontrollersconfiguration); the variables are Calico's (8.1). What
+comes out is shown in the object's status. Pure. Tested in tests/controllers/test_settings.py.
 """
 
 from __future__ import annotations

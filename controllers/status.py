@@ -1,6 +1,7 @@
 """What a probe asks: a small file with what works, and `check-status`, which reads it.
 
-The file is Calico's (data model 8.1): `{"Readiness": {NAME: {"Ready": bool, "Reason": text}}}`.
+The file is Calico's (docs/reference/data-model.md#process-of-the-controllers): `{"Readiness":
+{NAME: {"Ready": bool, "Reason": text}}}`.
 Tested in tests/controllers/test_settings.py and test_process.py.
 """
 

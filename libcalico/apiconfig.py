@@ -1,12 +1,13 @@
 """Where the datastore is and how to log in: the environment, or `calicoctl.cfg`.
 
-Names and precedence are Calico's (data model 6.1, 7.1). `calicoctl` calls `load`: a configuration
-file that is there is its only source; the default file may be missing, a file named by hand may
-not. What runs on a node calls `of_node`: the environment is the only source, and the file counts
-where the environment names no setting at all. The two are never mixed. A file of the first
-generation (`apiVersion: v1`, `kind: calicoApiConfig`) is read as well.
-Secrets never appear in `repr`; one that came by the environment is worth a notice, because
-every child of the process and every tool that shows environments has it too.
+Names and precedence are Calico's (docs/reference/data-model.md#calicoctls-configuration,
+#environment-of-a-node). `calicoctl` calls `load`: a configuration file that is there is its only
+source; the default file may be missing, a file named by hand may not. What runs on a node calls
+`of_node`: the environment is the only source, and the file counts where the environment names no
+setting at all. The two are never mixed. A file of the first generation (`apiVersion: v1`, `kind:
+calicoApiConfig`) is read as well. Secrets never appear in `repr`; one that came by the environment
+is worth a notice, because every child of the process and every tool that shows environments has it
+too.
 Tested in tests/libcalico/test_apiconfig.py.
 """
 
@@ -91,7 +92,8 @@ class DatastoreConfig:
         return str((self.by_environment and known["env"]) or known["spec"])
 
     def check(self) -> None:
-        """Raise InvalidValue for settings that contradict each other (data model 1.1)."""
+        """Raise InvalidValue for settings that contradict each other
+        (docs/reference/data-model.md#connection-to-etcd)."""
         if self.datastore_type not in (ETCD, KUBERNETES):
             raise InvalidValue(
                 self.name("datastore_type"), self.datastore_type, f"must be {ETCD} or {KUBERNETES}"

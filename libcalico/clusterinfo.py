@@ -1,6 +1,7 @@
 """Objects that must exist before anything else: cluster information and the three tiers.
 
-Data model 1.8. `ensure_initialized` is safe to run on many nodes at once.
+Source: docs/reference/data-model.md#readiness-and-initialisation. `ensure_initialized` is safe to
+run on many nodes at once.
 """
 
 from __future__ import annotations

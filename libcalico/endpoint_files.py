@@ -1,8 +1,9 @@
 """The files that say which endpoints are in force on a node: their names and what is in them.
 
 `endpoint-status/<orchestrator> <workload> <endpoint>`, each part URL-escaped, in felix's
-directory (dataplane reference 3.6). Felix writes them, Calico's as well as ours; a CNI plugin
-reads them, Calico's always and ours where Calico's felix runs. So either works beside either.
+directory (docs/reference/dataplane.md#endpoint-status). Felix writes them, Calico's as well as
+ours; a CNI plugin reads them, Calico's always and ours where Calico's felix runs. So either works
+beside either.
 Tested in tests/felix/reports/test_status.py and tests/cni/test_felix_client.py.
 """
 

@@ -1,7 +1,7 @@
 """Names that several programs must compute alike: endpoints, host interfaces, handles.
 
-Data model 3.1, 3.2, 4.2. Tested in tests/libcalico/test_names.py with names that a real
-Calico chose.
+Source: docs/reference/data-model.md#endpoint-names, #interface-names, #attributes-and-handles.
+Tested in tests/libcalico/test_names.py with names that a real Calico chose.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class WorkloadEndpointName(NamedTuple):
 
 @lru_cache(maxsize=512)
 def workload_endpoint_name(node: str, orchestrator: str, workload: str, endpoint: str) -> str:
-    """The name of a WorkloadEndpoint (data model 3.1): parts joined by `-`, inner `-` doubled.
+    """The name of a WorkloadEndpoint (docs/reference/data-model.md#endpoint-names): parts joined by
+    `-`, inner `-` doubled.
 
     `workload` is the pod for `k8s`, the container id for `cni`, the workload otherwise
     (`libnetwork` always uses `libnetwork`). Raises InvalidValue for a part that is empty
@@ -62,7 +63,8 @@ def parse(name: str) -> WorkloadEndpointName:
 
 
 def host_interface_name(namespace: str, pod: str, prefix: str = DEFAULT_INTERFACE_PREFIX) -> str:
-    """The host side of a Kubernetes pod: prefix and 11 hex digits of SHA-1 (data model 3.2)."""
+    """The host side of a Kubernetes pod: prefix and 11 hex digits of SHA-1
+    (docs/reference/data-model.md#interface-names)."""
     digest = hashlib.sha1(f"{namespace}.{pod}".encode(), usedforsecurity=False).hexdigest()
     return prefix + digest[:HASH_DIGITS]
 
@@ -73,7 +75,8 @@ def host_interface_name_cni(container_id: str, prefix: str = DEFAULT_INTERFACE_P
 
 
 def handle_id(network: str, container_id: str) -> str:
-    """The IPAM handle of one attachment: `<CNI network name>.<container id>` (data model 4.2)."""
+    """The IPAM handle of one attachment: `<CNI network name>.<container id>`
+    (docs/reference/data-model.md#attributes-and-handles)."""
     return f"{network}.{container_id}"
 
 
@@ -94,12 +97,13 @@ def containers_of(handle_id: str) -> frozenset[str]:
 
 
 def namespace_profile(namespace: str) -> str:
-    """The profile of a namespace (data model 3.3)."""
+    """The profile of a namespace (docs/reference/data-model.md#labels-and-profiles-of-pods)."""
     return f"kns.{namespace}"
 
 
 def service_account_profile(namespace: str, account: str) -> str:
-    """The profile of a service account (data model 3.3)."""
+    """The profile of a service account
+    (docs/reference/data-model.md#labels-and-profiles-of-pods)."""
     return f"ksa.{namespace}.{account}"
 
 

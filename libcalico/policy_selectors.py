@@ -3,7 +3,8 @@
 Policies speak of namespaces and service accounts in fields of their own. Endpoints carry
 both as labels (`projectcalico.org/namespace`, and inherited from profiles `pcns.<label>`
 and `pcsa.<label>`), so every such field becomes one selector over labels. The texts are
-Calico's to the character (data model 3.6), because names of IP sets derive from them.
+Calico's to the character (docs/reference/data-model.md#selectors-as-enforced), because names of IP
+sets derive from them.
 
 Every function raises InvalidValue where a part is no selector: then nobody knows whom the
 policy means, and the caller must not widen access. Tested in

@@ -1,4 +1,5 @@
-"""Rules that hold between IP pools, and between a pool and its blocks (data model 2.3).
+"""Rules that hold between IP pools, and between a pool and its blocks
+(docs/reference/data-model.md#ippool).
 
 Pure functions for whoever writes pools: `calicoctl` and node start-up.
 Tested in tests/libcalico/test_validate.py.

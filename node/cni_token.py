@@ -6,7 +6,8 @@ plugin) that read `calico-kubeconfig` where Calico puts it. From then on it stay
 the service account CALICO_CNI_SERVICE_ACCOUNT, asked for with this pod's own account, in a file
 that only root reads and that is replaced in one step. CALICO_MANAGE_CNI=false leaves the file to
 somebody else.
-Source: data model 7.1. Tested, with a real API server, in tests/apiserver/test_node_startup.py.
+Source: docs/reference/data-model.md#environment-of-a-node. Tested, with a real API server, in
+tests/apiserver/test_node_startup.py.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 They ask the agents' own health servers on this node, felix's and that of the speaker, which may be
 another container of the pod. `-bird...` and `-bird6...` are both our one speaker, and ask nothing
-where the backend has none. Source: data model 7.5. Tested in tests/node/test_probes.py.
+where the backend has none. Source: docs/reference/data-model.md#probes-of-a-node. Tested in
+tests/node/test_probes.py.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ it is False. It is cleared once felix and bgp say that they are ready (their sta
 processes that run now; of an agent in another container, since this one began), and set by
 `calico-node shutdown`, which a pod's preStop hook runs. A peer that is down is no reason not to be
 ready. Without credentials, or with the backend `none`, somebody else sees to this condition.
-Source: data model 7.3. Tested in tests/node/test_readiness.py and, with a real API server, in
-tests/apiserver/test_node_startup.py.
+Source: docs/reference/data-model.md#start-of-a-node. Tested in tests/node/test_readiness.py and,
+with a real API server, in tests/apiserver/test_node_startup.py.
 """
 
 from __future__ import annotations

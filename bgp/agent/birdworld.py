@@ -1,9 +1,10 @@
 """The agent as `bgp.bird.birdanswers` shows it: sessions as protocols, its table as routes.
 
-Protocols have the names of Calico's templates (dataplane reference 5.6): `Mesh_10_0_0_2`,
-`Global_...`, `Node_...`, dots and colons as `_`, with `_port_N` where a peer of those two has a
-port of its own. Beside them stand `static1` (blocks and services of this node), `kernel1`
-(felix, which writes the kernel's routes) and `direct1`. Tested in tests/bgp/test_birdctl.py.
+Protocols have the names of Calico's templates (docs/reference/dataplane.md#peerings):
+`Mesh_10_0_0_2`, `Global_...`, `Node_...`, dots and colons as `_`, with `_port_N` where a peer of
+those two has a port of its own. Beside them stand `static1` (blocks and services of this node),
+`kernel1` (felix, which writes the kernel's routes) and `direct1`. Tested in
+tests/bgp/test_birdctl.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""BIRD's control protocol as bytes: lines with codes (dataplane reference 5.9). Pure.
+"""BIRD's control protocol as bytes: lines with codes
+(docs/reference/dataplane.md#birds-control-socket). Pure.
 
 A line is four digits, `-` where more of the answer follows, a space where it ends, and text. A
 line with the code of the one before it starts with a space in its place. So a reader needs no

@@ -1,7 +1,8 @@
 """The node's connected networks, as felix tells them: which interface leads where. Pure.
 
 BGPFilters match interfaces; `ignoredInterfaces` keeps networks of some from being this
-node's own. Interfaces of pods and of kube-proxy never count (dataplane reference 5.2).
+node's own. Interfaces of pods and of kube-proxy never count
+(docs/reference/dataplane.md#global-settings-of-bgp).
 Tested in tests/bgp/test_interfaces.py.
 """
 

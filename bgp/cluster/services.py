@@ -1,7 +1,7 @@
 """Which addresses of services this node announces. Pure: services, settings in; prefixes out.
 
-Calico's rules (dataplane reference 5.7). The configured ranges go out whole, from every node.
-Single addresses go out for a service that is chosen: by an entry of one address; by
+Calico's rules (docs/reference/dataplane.md#services). The configured ranges go out whole, from
+every node. Single addresses go out for a service that is chosen: by an entry of one address; by
 `externalTrafficPolicy: Local` on the nodes that have a ready endpoint; or one by one where
 ranges of load balancers are not aggregated.
 

@@ -1,6 +1,6 @@
 """Which sessions this node holds. Pure: nodes, BGP settings and peers in, a plan out.
 
-Three sources, as in Calico (dataplane reference 5.6): the node-to-node mesh (or the
+Three sources, as in Calico (docs/reference/dataplane.md#peerings): the node-to-node mesh (or the
 reflectors that stand in for it, `bgp.peering.reflectors`), global peers and peers for some nodes;
 the latter two name an address, or nodes by selector (`bgp.peering.expansion`). When two name the
 same address, a global peer beats a node-specific one, and both beat the mesh; of two of a kind that

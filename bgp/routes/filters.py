@@ -2,10 +2,12 @@
 
 A peering names filters in order; each holds rules for a direction and family. The first rule
 that matches a route decides, over all filters; where none matches, the filters say nothing
-and the caller's own rule holds (data model 2.7, dataplane reference 5.8).
+and the caller's own rule holds (docs/reference/data-model.md#bgpfilter,
+docs/reference/dataplane.md#communities-and-filters).
 
 A route's *priority* is the kernel metric that newer Calico carries in LOCAL_PREF, as
-2147483647 less the metric (dataplane reference 5.5): smaller is preferred.
+2147483647 less the metric (docs/reference/dataplane.md#routes-into-the-kernel): smaller is
+preferred.
 
   FLT-1  A rule with several conditions matches only what meets all of them.
   FLT-2  A rule that cannot be read makes its filter unusable, never wider.

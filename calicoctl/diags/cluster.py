@@ -1,6 +1,6 @@
 """`cluster diags`: the datastore's objects, and what kubectl can tell where there is one.
 
-Source: data model 6.2. Tested in `tests/calicoctl/test_diags.py`.
+Source: docs/reference/data-model.md#calicoctls-commands. Tested in `tests/calicoctl/test_diags.py`.
 """
 
 from __future__ import annotations

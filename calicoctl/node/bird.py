@@ -2,7 +2,8 @@
 
 For nodes that are not ours yet, so that `node status` answers on both sides of a migration.
 Only protocols named `Global_`, `Node_` or `Mesh_` and an address count; the others are BIRD's own.
-Source: data model 6.5. Tested in `tests/calicoctl/test_node_bird.py` with a real BIRD.
+Source: docs/reference/data-model.md#calicoctl-node-status. Tested in
+`tests/calicoctl/test_node_bird.py` with a real BIRD.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The command line that runs a node as a container, and what must be done before. Pure.
 
-Names, volumes and environment are those of data model 6.6, so that scripts and service units made
-for Calico's `node run --dryrun` go on working. A password never stands in the command line: it is
-handed over by name (`-e ETCD_PASSWORD`) and read by the engine from its own environment.
+Names, volumes and environment are those of docs/reference/data-model.md#calicoctl-node-run, so that
+scripts and service units made for Calico's `node run --dryrun` go on working. A password never
+stands in the command line: it is handed over by name (`-e ETCD_PASSWORD`) and read by the engine
+from its own environment.
 Tested in `tests/calicoctl/test_node_run.py`.
 """
 

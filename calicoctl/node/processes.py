@@ -5,8 +5,9 @@ Invariants:
 
 A status file names its process and the process-id namespace that the number belongs to. In our
 own namespace the process is looked up; out of another container only the file's age tells. Where
-there is no file, a process of Calico's own names counts (data model 6.5), if it is in our network
-namespace. Tested in `tests/calicoctl/test_node_status.py`.
+there is no file, a process of Calico's own names counts
+(docs/reference/data-model.md#calicoctl-node-status), if it is in our network namespace. Tested in
+`tests/calicoctl/test_node_status.py`.
 """
 
 from __future__ import annotations

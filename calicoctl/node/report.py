@@ -1,6 +1,7 @@
 """The state of this node as data, as Calico's text and tables, as JSON and YAML.
 
-Source: data model 6.5. Tested in `tests/calicoctl/test_node_status.py`.
+Source: docs/reference/data-model.md#calicoctl-node-status. Tested in
+`tests/calicoctl/test_node_status.py`.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ client = Client(path=["/opt/cni/bin"], cache=Path("/var/lib/cni"))
 network = load(Path("/etc/cni/net.d"), "k8s-pod-network")
 result = client.add(network, Attachment("c0ffee", "/var/run/netns/x", "eth0"))
 
-Source: CNI specification 1.1.0 sections 3 and 4, conformance sections 5 and 18.1 (LIB-*).
+Source: CNI specification 1.1.0 sections 3 and 4, docs/reference/cni.md#prevresult,
+#libcni-and-cnitool (LIB-*).
 Tested in `tests/cni_conformance/test_library.py`.
 """
 

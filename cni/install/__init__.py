@@ -20,8 +20,9 @@ the middle of an installation, and an installer may be killed at any instant too
 `files` writes, `binaries` and `configuration` say what, `credentials` what a template may ask
 for, `settings` reads Calico's variables, `main` is `install-cni`, `keeping` its sidecar and the
 daemon's part. Reference for operators: docs/install-cni.md.
-Source: conformance section 19, data model 5.8. Tested in `tests/cni/test_install.py`,
-`tests/cni/test_install_killed.py` and `tests/cni_conformance/test_install.py`.
+Source: docs/reference/cni.md#installation, docs/reference/data-model.md#install-cni. Tested in
+`tests/cni/test_install.py`, `tests/cni/test_install_killed.py` and
+`tests/cni_conformance/test_install.py`.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ kubeconfig, a token or etcd's files, and other programs on the node may read the
 puts them. Then, and only then (INST-6), they are written there, 0600, and it is said aloud.
 
 Everything is read before anything is written. Nothing here logs or raises a secret.
-Source: data model 5.8, conformance INS-03, INS-08.
+Source: docs/reference/data-model.md#install-cni, conformance INS-03, INS-08.
 Tested in tests/cni_conformance/test_install.py and tests/cni_conformance/test_install_keeping.py.
 """
 

@@ -8,7 +8,8 @@ Invariants (tests/cni/test_attachment.py):
           sandbox) and left alone by DEL (an old one): it belongs to the newest container.
   CNI-13  An existing endpoint keeps its uid and creation time.
 
-Source: data model 3.3, 5.3, 5.4; conformance CAL-13, CAL-14, CAL-24.
+Source: docs/reference/data-model.md#labels-and-profiles-of-pods, #add-of-a-pod,
+#other-orchestrators-and-del; conformance CAL-13, CAL-14, CAL-24.
 """
 
 from __future__ import annotations

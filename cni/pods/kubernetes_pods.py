@@ -12,7 +12,8 @@ Invariants (tests/apiserver/test_pods.py):
   POD-4  A pod that cannot be asked for is no pod without labels: the ADD fails with code 11
          within `SECONDS`, and the runtime tries again.
 
-Source: data model 3.3, 5.3; conformance CAL-13. Credentials: `cni.request.kubernetes_access`.
+Source: docs/reference/data-model.md#labels-and-profiles-of-pods, #add-of-a-pod; conformance CAL-13.
+Credentials: `cni.request.kubernetes_access`.
 """
 
 from __future__ import annotations
@@ -180,7 +181,8 @@ def _known(pod: Pod) -> _Known:
 
 
 def facts_of(pod: Pod) -> PodFacts:
-    """What counts of a pod for its endpoint (data model 3.3): its namespace's part is missing."""
+    """What counts of a pod for its endpoint
+    (docs/reference/data-model.md#labels-and-profiles-of-pods): its namespace's part is missing."""
     containers = (*(pod.spec.containers or ()), *(pod.spec.initContainers or ()))
     return PodFacts(
         labels=pod.metadata.labels or {},

@@ -13,8 +13,9 @@ prefixes and floating addresses have no effect unless felix is configured for th
 Invariant POD-1: no annotation reaches beyond its pod unless an authority other than the pod's
 author allows it.
 
-Pure. Source: data model 5.5, conformance CAL-11, CAL-12, ARG-08, ARG-09. Tested in
-`tests/cni/test_pod_requests.py`, and in `tests/advisories/test_annotations.py` as an attacker.
+Pure. Source: docs/reference/data-model.md#annotations-of-pods, conformance CAL-11, CAL-12, ARG-08,
+ARG-09. Tested in `tests/cni/test_pod_requests.py`, and in `tests/advisories/test_annotations.py` as
+an attacker.
 """
 
 from __future__ import annotations

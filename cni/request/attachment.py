@@ -9,7 +9,8 @@ Invariants (tests/cni/test_attachment.py):
   CNI-11  A host interface is removed only if its mark names this container and interface, or
           the datastore recorded it for this container (DEL-19).
 
-Source: data model 3.1, 3.2, 4.2; conformance CAL-01.
+Source: docs/reference/data-model.md#endpoint-names, #interface-names, #attributes-and-handles;
+conformance CAL-01.
 """
 
 from __future__ import annotations

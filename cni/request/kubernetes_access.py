@@ -7,8 +7,8 @@ win over the kubeconfig, and `kubernetes.k8s_api_root` over both, as in Calico.
 
 Files are those of the host; a daemon in a container finds them below `/host`. They are read
 again for every request, so credentials may rotate. Secrets never appear in `repr`.
-Source: data model 5.1, conformance CAL-06, CAL-08. Tested in tests/cni/test_kubernetes_access.py
-and, with a real API server, in tests/apiserver/test_pods.py.
+Source: docs/reference/data-model.md#cni-configuration, conformance CAL-06, CAL-08. Tested in
+tests/cni/test_kubernetes_access.py and, with a real API server, in tests/apiserver/test_pods.py.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Whoever configures them wants pods to wait for a service of the node. Each is asked until it
 answers with a status from 200 to 399, every 5 s, for 30 s in all; one that answered is not asked
-again. Source: data model 5.1, conformance CAL-19. Tested in tests/cni/test_readiness_gates.py.
+again. Source: docs/reference/data-model.md#cni-configuration, conformance CAL-19. Tested in
+tests/cni/test_readiness_gates.py.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ Invariant REQ-1: all that check a call give the same answer to every entry of `c
 Order of the checks (ENV-28), the earliest fault wins: environment (4), JSON (6), network
 name (7), command and version (4, 6 or 1), then our own configuration (7).
 
-Pure. Source: conformance sections 1 to 3. Tested in `tests/cni/test_request.py` and
-`tests/cni/test_vectors.py`.
+Pure. Source: docs/reference/cni.md#environment, #configuration, #cni_args. Tested in
+`tests/cni/test_request.py` and `tests/cni/test_vectors.py`.
 """
 
 from __future__ import annotations

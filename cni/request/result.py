@@ -6,7 +6,7 @@ shapes: *flat* (0.1.0, 0.2.0: `ip4`, `ip6`), *typed* (0.3.0 to 0.4.0: `ips` that
 does not know (RES-18); decoding forgives missing keys, `null` lists and unknown keys (CNV-11)
 because delegates and runtimes re-serialise what they pass on.
 
-Pure. Source: conformance section 8. Tested in `tests/cni/test_result.py` with the golden
+Pure. Source: docs/reference/cni.md#results. Tested in `tests/cni/test_result.py` with the golden
 results of 8.3 and round trips of random results.
 """
 

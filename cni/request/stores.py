@@ -6,7 +6,8 @@ would have pods recorded where its author does not look for them, and is refused
 The key, certificate and CA files that it names must be usable, although the daemon's own are used.
 
 Two lists of etcd endpoints name one store when they have a member in common.
-Source: data model 5.1, conformance CAL-06, CAL-08. Tested in tests/cni/test_stores.py.
+Source: docs/reference/data-model.md#cni-configuration, conformance CAL-06, CAL-08. Tested in
+tests/cni/test_stores.py.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ Invariants (tests/cni/test_daemon_add.py, tests/cni/test_daemon_faults.py):
           record in the journal. The first error is the one reported (ADD-05).
   CNI-32  A repeated ADD of the same attachment keeps its addresses and its cable (ADD-04).
 
-Source: conformance section 10, data model 5.3.
+Source: docs/reference/cni.md#add, docs/reference/data-model.md#add-of-a-pod.
 """
 
 from __future__ import annotations

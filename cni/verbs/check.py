@@ -10,7 +10,7 @@ Invariants (tests/cni/test_check.py):
   CNI-53  Code 3 ("unknown, nothing to clean up") only when nothing at all is held; while the
           datastore is away that is not known, and the answer is 11.
 
-Source: conformance section 12; comparisons in `cni.verbs.comparison`.
+Source: docs/reference/cni.md#check; comparisons in `cni.verbs.comparison`.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ Pure. Invariants (tests/cni/test_comparison.py):
           changed MTU of the container's end, default routes of a sibling interface, and a pod of
           Calico's plugin, which sets neither the neighbours nor the alias of the host interface.
 
-Source: conformance section 12; CAL-02, CAL-03.
+Source: docs/reference/cni.md#check; CAL-02, CAL-03.
 """
 
 from __future__ import annotations

@@ -10,7 +10,8 @@ Invariants (tests/cni/test_delegation.py):
           while the delegate runs, and when the delegate itself fails.
   CNI-61  DEL needs no datastore: `host-local` releases by container, so any subnet serves.
 
-Source: conformance section 15, data model 5.1 (`ipam.subnet`).
+Source: docs/reference/cni.md#delegation-to-ipam, docs/reference/data-model.md#cni-configuration
+(`ipam.subnet`).
 """
 
 from __future__ import annotations
@@ -164,7 +165,8 @@ def destinations(request: Request, result: Result) -> tuple[IPNetwork, ...]:
     """What a pod reaches through the host: another plugin's routes, else everything.
 
     Our own ADD promises no more than the default; later plugins of a chain may list theirs.
-    Per family; with `include_default_routes` everything as well (data model 5.1, 5.6).
+    Per family; with `include_default_routes` everything as well
+    (docs/reference/data-model.md#cni-configuration, #the-veth).
     """
     if not is_delegated(request):
         return EVERYTHING

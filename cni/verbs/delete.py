@@ -13,7 +13,7 @@ Invariants (tests/cni/test_daemon_add.py, tests/cni/test_daemon_faults.py):
   CNI-20  Only what belongs to this container id and interface is removed.
   CNI-21  A DEL succeeds only if everything is released, or the journal has it on disk.
 
-Source: conformance section 11.
+Source: docs/reference/cni.md#del.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ Invariants (tests/cni/test_garbage.py):
   CNI-86  One failure does not stop the others; the error names all, and so does it what was
           changed meanwhile and stays.
 
-Source: conformance section 14.
+Source: docs/reference/cni.md#gc.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ Invariants (tests/cni/test_ipam_plugin.py):
   CNI-82  An address that the pools chose is printed with its block's prefix length, one that
           was asked for as /32 or /128.
 
-Source: conformance section 16.1.
+Source: docs/reference/cni.md#calico-ipam.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ Invariants (tests/cni_conformance/test_chains.py):
           other end stands on the host and is no bridge port.
   CNI-96  Neither ADD, DEL nor an undo touches a link, address or route.
 
-Source: data model 5.1; architecture, "cni".
+Source: docs/reference/data-model.md#cni-configuration; docs/architecture.md.
 """
 
 from __future__ import annotations

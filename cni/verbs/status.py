@@ -8,7 +8,7 @@ Invariants (tests/cni_conformance/test_delegates.py, tests/cni_conformance/test_
   CNI-88  Pools count as exhausted only when a look said so; a datastore that is slow to
           answer changes nothing. One whose watch is cut for `QUIET_SECONDS` is away.
 
-Source: conformance section 13.
+Source: docs/reference/cni.md#status.
 """
 
 from __future__ import annotations

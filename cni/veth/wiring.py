@@ -13,7 +13,7 @@ Invariants (tests/cni/test_daemon_add.py, tests/cni/test_daemon_faults.py):
   CNI-14  A link that is not provably ours is neither removed nor changed (ADD-02, CNI-11).
   CNI-15  `create` leaves nothing behind when it raises.
 
-Source: data model 5.6; conformance CAL-02 to CAL-04.
+Source: docs/reference/data-model.md#the-veth; conformance CAL-02 to CAL-04.
 """
 
 from __future__ import annotations

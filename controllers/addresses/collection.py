@@ -9,7 +9,7 @@ Invariants (tests/controllers/test_collection.py):
   LEAK-4  Nothing is judged while pods or nodes are not followed, or the datastore is not ready.
   LEAK-5  Nothing of a node is taken back because the node is gone before store and API, asked for
           that very node, say so; one that cannot be read is not gone. Then as LEAK-6 says.
-Source: data model 8.6.
+Source: docs/reference/data-model.md#collection-of-leaked-addresses.
 """
 
 from __future__ import annotations

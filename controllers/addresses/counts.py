@@ -1,6 +1,7 @@
 """How many addresses and blocks each pool and node has: what the metrics tell. Pure.
 
-Source: data model 8.6. Tested in tests/controllers/test_leaks.py.
+Source: docs/reference/data-model.md#collection-of-leaked-addresses. Tested in
+tests/controllers/test_leaks.py.
 """
 
 from __future__ import annotations

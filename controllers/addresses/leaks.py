@@ -1,8 +1,9 @@
 """Which addresses of the cluster nobody uses any more, judged from pods and nodes. Pure.
 
 The node's own collector sees links and sandboxes and so is the better judge, while it lives. Here
-is judged what it cannot: nodes that are gone, and pods that Kubernetes does not have (data model
-8.6). What is judged is a handle: all of its addresses leak, or none is released.
+is judged what it cannot: nodes that are gone, and pods that Kubernetes does not have
+(docs/reference/data-model.md#collection-of-leaked-addresses). What is judged is a handle: all of
+its addresses leak, or none is released.
 
 Invariants (tests/controllers/test_leaks.py):
   LEAK-1  Missing information means in use: no handle, no `node`, neither pod nor tunnel, a virtual

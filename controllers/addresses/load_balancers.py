@@ -5,7 +5,7 @@ Invariants (tests/controllers/test_load_balancers.py):
   LBS-2  What a service held is given back when it is gone, also while nobody watched; the API is
          asked for it first.
   LBS-3  The status of a service that is not ours is not touched.
-Source: data model 8.7.
+Source: docs/reference/data-model.md#addresses-of-load-balancers.
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ POD_IPS = ("cni.projectcalico.org/podIPs", "cni.projectcalico.org/podIP")
 
 
 def view_of(pod: Pod) -> PodView:
-    """A pod as it is judged (data model 3.3: where its addresses stand)."""
+    """A pod as it is judged (docs/reference/data-model.md#labels-and-profiles-of-pods: where its
+    addresses stand)."""
     status = pod.status
     texts = [one.ip for one in status.podIPs or ()] or [status.podIP]
     notes = pod.metadata.annotations or {}

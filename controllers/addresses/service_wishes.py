@@ -1,6 +1,7 @@
 """Which addresses a service of type LoadBalancer is to have, and what that changes. Pure.
 
-Source: data model 8.7 and 4.2. Tested in tests/controllers/test_service_wishes.py.
+Source: docs/reference/data-model.md#addresses-of-load-balancers, #attributes-and-handles. Tested in
+tests/controllers/test_service_wishes.py.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Steps:
 
 
 def handle_of(service: str, namespace: str, uid: str) -> str:
-    """The IPAM handle of a service (data model 4.2)."""
+    """The IPAM handle of a service (docs/reference/data-model.md#attributes-and-handles)."""
     digest = hashlib.sha256(f"{service}-{namespace}-{uid}".lower().encode()).digest()
     text = base64.urlsafe_b64encode(digest).decode().rstrip("=")
     return "lb-" + text.replace("-", "").replace("_", "")

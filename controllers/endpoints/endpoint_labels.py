@@ -1,8 +1,9 @@
 """Labels of pods, carried to the endpoints that their node wrote when they started.
 
 The node writes the whole endpoint at ADD. Later changes of a pod's labels reach it here; nothing
-is created or deleted (data model 8.2). An endpoint is a pod's only if it lies on the pod's node
-and has one of the pod's addresses: a new pod of an old name must not label its predecessor.
+is created or deleted (docs/reference/data-model.md#mirrors-of-kubernetes). An endpoint is a pod's
+only if it lies on the pod's node and has one of the pod's addresses: a new pod of an old name must
+not label its predecessor.
 
 Invariant (tests/controllers/test_endpoint_labels.py):
   ELB-1  Of an endpoint only its labels and its service account change, and only where they
@@ -68,7 +69,7 @@ def facts_of(pod: Pod) -> PodFacts | None:
 
 
 def endpoint_labels(facts: PodFacts, namespace: str) -> dict[str, str]:
-    """The labels of a pod's endpoint (data model 3.3)."""
+    """The labels of a pod's endpoint (docs/reference/data-model.md#labels-and-profiles-of-pods)."""
     labels = {
         **facts.labels,
         LABEL + "namespace": namespace,

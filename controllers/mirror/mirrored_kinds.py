@@ -1,4 +1,5 @@
-"""What is mirrored from Kubernetes: policies, namespaces, service accounts (data model 8.2).
+"""What is mirrored from Kubernetes: policies, namespaces, service accounts
+(docs/reference/data-model.md#mirrors-of-kubernetes).
 
 The names are Calico's, so that either program finds what the other wrote. Tested in
 tests/controllers/test_mirrors.py.

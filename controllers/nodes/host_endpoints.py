@@ -1,6 +1,7 @@
 """Host endpoints that every node gets by itself: which, from the Node and the configuration.
 
-Pure. Source: data model 8.5. Tested in tests/controllers/test_node_rules.py.
+Pure. Source: docs/reference/data-model.md#automatic-host-endpoints. Tested in
+tests/controllers/test_node_rules.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Labels of a Kubernetes node on its Calico Node, beside those that operators set there.
 
 An annotation holds what was copied last, so that a label that Kubernetes lost is taken away and
-one of an operator's is not (data model 8.3). Pure. Tested in tests/controllers/test_node_rules.py.
+one of an operator's is not (docs/reference/data-model.md#labels-of-nodes). Pure. Tested in
+tests/controllers/test_node_rules.py.
 """
 
 from __future__ import annotations

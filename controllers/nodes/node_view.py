@@ -1,7 +1,7 @@
 """The nodes as Kubernetes and as Calico know them, side by side. What the node controllers share.
 
 A Calico Node names its Kubernetes node in `spec.orchRefs`; one that names none is no business of
-ours (data model 8.4).
+ours (docs/reference/data-model.md#deletion-of-nodes).
 Tested in tests/controllers/test_nodes.py.
 """
 

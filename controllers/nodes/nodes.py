@@ -4,7 +4,7 @@ Invariants (tests/controllers/test_nodes.py):
   NOD-1  A Node is removed only if it names a node of Kubernetes, both sides were read whole, and
          the API, asked for that one, says that there is none; for as long as LEAK-6 says.
   NOD-2  Only host endpoints that carry the controllers' own mark are changed or deleted.
-Source: data model 8.3 to 8.5.
+Source: docs/reference/data-model.md#labels-of-nodes, #deletion-of-nodes, #automatic-host-endpoints.
 """
 
 from __future__ import annotations

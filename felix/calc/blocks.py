@@ -2,8 +2,8 @@
 
 A block is announced as a whole, so packets for its free addresses arrive here; without a
 route of their own they would follow the default route back and loop. Hence a blackhole for
-each own block (dataplane reference 10, item 6). A block of one address gets none: it would
-stand in the way of that address's own route.
+each own block (docs/reference/dataplane.md#beside-calicos-nodes). A block of one address
+gets none: it would stand in the way of that address's own route.
 
 Invariants:
   BLK-1  Every own block larger than one address has exactly one blackhole; nothing else has.

@@ -1,8 +1,9 @@
 """Which tunnels a node needs: what the pools ask for, and what the operator decided.
 
-Every pool counts, a disabled one too: its pods are still there (reference 1.6). The parameters
-IpInIpEnabled and VXLANEnabled override the pools in both directions; without a value the pools
-decide. A pool that asks for a tunnel that is switched off is named.
+Every pool counts, a disabled one too: its pods are still there
+(docs/reference/dataplane.md#synchronisation-and-configuration). The parameters IpInIpEnabled and
+VXLANEnabled override the pools in both directions; without a value the pools decide. A pool that
+asks for a tunnel that is switched off is named.
 Tested in tests/felix/calc/test_encapsulation.py.
 """
 

@@ -2,7 +2,8 @@
 
 Pure: no clock, no socket. An object that cannot be understood counts as absent and is named
 in `broken`, so one bad object never stops the rest. Nothing here may be programmed before
-`ready`: the datastore has been read whole, and it says that it is initialised (reference 7.2).
+`ready`: the datastore has been read whole, and it says that it is initialised
+(docs/reference/dataplane.md#restarts).
 
 Invariants:
   CLC-1  `ready` is false until the snapshot is complete and while the datastore's own ready

@@ -7,7 +7,7 @@ endpoints; `interfaces_of` brings the two together.
 Invariants:
   HEP-1  Of several host endpoints of one interface those that name it come before those that
          name an address of it, and of equals the smallest name has it; the others are named,
-         not served (reference section 6).
+         not served (docs/reference/dataplane.md#host-endpoints).
   HEP-2  `ANY_INTERFACE` stands for the interfaces that have no host endpoint of their own.
 Tested in tests/felix/calc/test_hosts.py.
 """

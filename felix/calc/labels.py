@@ -1,7 +1,7 @@
 """What policy sees of an endpoint: a workload's labels, and named ports.
 
-The labels that Calico adds (data model 3.3) are added over what the object itself says, so
-no workload can claim to lie in another namespace.
+The labels that Calico adds (docs/reference/data-model.md#labels-and-profiles-of-pods) are added
+over what the object itself says, so no workload can claim to lie in another namespace.
 
 Tested in tests/felix/calc/policy/test_items.py.
 """

@@ -68,7 +68,8 @@ class NodeFacts:
 def facts_of(name: str, value: Node) -> NodeFacts:
     """The facts of a stored node. What cannot be read in it counts as absent.
 
-    Addresses: BGP's, else InternalIP, else ExternalIP (reference 1.7).
+    Addresses: BGP's, else InternalIP, else ExternalIP
+    (docs/reference/dataplane.md#route-calculation).
     """
     spec = value.spec
     found: dict[int, IPAddress] = {}

@@ -136,7 +136,7 @@ class EndpointPolicy:
     A workload endpoint has `tiers` and `profiles` only. A host endpoint's `tiers` decide about
     what the host itself sends and receives, `forward` about what it forwards, `untracked`
     before connections are tracked, `pre_dnat` (ingress only) before addresses are translated.
-    The last two never end in a deny (reference section 6).
+    The last two never end in a deny (docs/reference/dataplane.md#host-endpoints).
     """
 
     tiers: tuple[TierView, ...] = ()

@@ -2,10 +2,11 @@
 
 Pure: pool, this node and the other one in, a way out. A pool's tunnel counts for its addresses
 wherever they are; `CrossSubnet` spares it where the other node's address lies in the network
-that this node's own Node resource names (the stored prefix, not the interface's; reference
-1.7). Addresses without a tunnel are bgp's to route, unless nobody tells: there is no speaker
-on this node, or the pool is kept from being announced. Then the way is straight, between nodes
-of one network only: a router between knows nothing of pods (flannel's host-gw, reference 8.1).
+that this node's own Node resource names (the stored prefix, not the interface's;
+docs/reference/dataplane.md#route-calculation). Addresses without a tunnel are bgp's to route,
+unless nobody tells: there is no speaker on this node, or the pool is kept from being announced.
+Then the way is straight, between nodes of one network only: a router between knows nothing of pods
+(flannel's host-gw, docs/reference/dataplane.md#host-gw).
 
 Invariants:
   TUN-1  With mode Always every address of another node goes into the tunnel, with CrossSubnet

@@ -1,4 +1,5 @@
-"""Calico's parameters that felix does not act on: names and defaults (data model 2.8).
+"""Calico's parameters that felix does not act on: names and defaults
+(docs/reference/data-model.md#felixconfiguration).
 
 Together with `PARAMETERS` this is every parameter there is. Why nobody acts on one, and which
 values ask for nothing, says the table of fields (libcalico/model/enforcement/felix.py). Who

@@ -1,10 +1,10 @@
 """Felix's parameters, as one table (wall 7): name, type, default, environment, stored field.
 
 Code reads the attributes of `Config`; documentation and the CRD read `PARAMETERS`, which is
-made from it. Names and defaults are Calico's (dataplane reference 7.6, data model 2.8); those
-of Calico's that felix does not act on stand in `felix/config/others.py`.
-`FELIX_<NAME>` in the environment, `<Name> = value` in the file, `<field>` in a
-FelixConfiguration.
+made from it. Names and defaults are Calico's (docs/reference/dataplane.md#defaults-of-felix,
+docs/reference/data-model.md#felixconfiguration); those of Calico's that felix does not act on stand
+in `felix/config/others.py`. `FELIX_<NAME>` in the environment, `<Name> = value` in the file,
+`<field>` in a FelixConfiguration.
 Tested in tests/felix/config/test_config.py.
 """
 

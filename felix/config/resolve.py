@@ -1,4 +1,5 @@
-"""Which value a parameter has: Calico's precedence, strongest first (reference 7.1).
+"""Which value a parameter has: Calico's precedence, strongest first
+(docs/reference/dataplane.md#sources-of-configuration).
 
 Environment, file, FelixConfiguration `node.<node>`, FelixConfigurations whose `nodeSelector`
 matches the node's labels, FelixConfiguration `default`, built-in default. Where two that match

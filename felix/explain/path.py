@@ -7,8 +7,8 @@
     to or from the host itself        untracked, preDNAT, then its host endpoint's policy
 
 Every station must let it pass; an untracked or preDNAT policy that allows speaks for the later
-stations of its host (reference 2.3, 2.4, 2.6). `*` is asked for pods' interfaces, too, wherever
-the chains ask it (`felix.rules.hosts`).
+stations of its host (docs/reference/dataplane.md#raw-table, #mangle-table, #filter-table). `*` is
+asked for pods' interfaces, too, wherever the chains ask it (`felix.rules.hosts`).
 
 Invariants:
   EXP-2  Without host endpoints the verdict between two pods is that of the source's egress and

@@ -1,7 +1,8 @@
 """One endpoint's tiers and profiles, walked with a packet: who decides, and what came before.
 
-The order is that of the endpoint's chain (`felix.rules.endpoints`, reference 2.9): tiers, in each
-its policies, then the deny at a tier's end; at last the profiles, and the deny behind them.
+The order is that of the endpoint's chain (`felix.rules.endpoints`,
+docs/reference/dataplane.md#endpoint-chains): tiers, in each its policies, then the deny at a tier's
+end; at last the profiles, and the deny behind them.
 
 Invariants:
   EXP-1  The verdict is the one that the endpoint's chain gives to the first packet of a

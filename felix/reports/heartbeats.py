@@ -1,7 +1,7 @@
 """Who of felix's loops lives, and whether this node's own dataplane is in sync.
 
-Names and limits are Calico's (dataplane reference 7.3), and one more for the loop that writes
-the status file. A loop counts only once it runs: until the datastore can be reached felix is
+Names and limits are Calico's (docs/reference/dataplane.md#health), and one more for the loop that
+writes the status file. A loop counts only once it runs: until the datastore can be reached felix is
 alive and not ready. Later nothing remote matters: neither a speaker nor a datastore that is
 away makes a node unready whose rules and routes stand.
 Tested in tests/felix/reports/test_heartbeats.py.

@@ -1,9 +1,9 @@
 """Felix's metrics, under Calico's names where Calico has them; read from the state on demand.
 
 Nothing is counted twice: a scrape reads the main loop's own figures, so a node that serves no
-metrics pays nothing. Calico's counters have no `_total` behind their names (dataplane reference
-7.4), which Prometheus's library for Python insists on: so the page is written here. What
-Calico has and we do not measure is not served. Ours begin with `muslin_`.
+metrics pays nothing. Calico's counters (docs/reference/dataplane.md#metrics) have no `_total`
+behind their names, which Prometheus's library for Python insists on: so the page is written here.
+What Calico has and we do not measure is not served. Ours begin with `muslin_`.
 Tested in tests/felix/reports/test_metrics.py.
 """
 

@@ -1,10 +1,10 @@
 """What felix reports to the datastore: that it lives, and the state of each endpoint.
 
 The life sign is written under a key with a time to live and, as it was last, under one without
-(data model 1.10); every ReportingInterval, never while that is 0. The states of endpoints are
-written where EndpointReportingEnabled asks for it, at most once a EndpointReportingDelay, and
-compared with what is stored every 180 delays. Both are news for others: trouble with them is
-logged and never holds up the node.
+(docs/reference/data-model.md#status-keys); every ReportingInterval, never while that is 0. The
+states of endpoints are written where EndpointReportingEnabled asks for it, at most once a
+EndpointReportingDelay, and compared with what is stored every 180 delays. Both are news for others:
+trouble with them is logged and never holds up the node.
 
 Invariants:
   RPT-1  Only keys of this node are written or removed.
@@ -72,7 +72,7 @@ def life_sign(node: str, config: Config, uptime: float, first: bool) -> list[Cha
 
 
 def states(node: str, config: Config, plane: Dataplane) -> dict[StatusKey, str]:
-    """The state of every endpoint of this node (reference 3.6)."""
+    """The state of every endpoint of this node (docs/reference/dataplane.md#endpoint-status)."""
     found: dict[StatusKey, str] = {}
     region, view = region_of(config), plane.view
     in_force = plane.state.in_force

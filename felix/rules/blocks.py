@@ -2,7 +2,7 @@
 
 A rule of iptables is a conjunction. A policy rule may ask for one of several networks and one
 of several ports at once. Each such choice becomes a block: its alternatives are rules that set
-a mark, and the rule itself asks for the mark (dataplane reference 2.10).
+a mark, and the rule itself asks for the mark (docs/reference/dataplane.md#policy-chains).
 
 `scratch0` says "all blocks so far hold", `scratch1` "this block holds". A negated block (none of
 several networks) clears `scratch0` where one of them matches.

@@ -1,4 +1,4 @@
-"""From an interface to its endpoint's chain, in few steps (dataplane reference 2.7).
+"""From an interface to its endpoint's chain, in few steps (docs/reference/dataplane.md#dispatch).
 
 A flat list of one rule per interface costs every packet the whole list, so names are binned by
 the character after our prefix. Whatever is not found is dropped where it is not found:

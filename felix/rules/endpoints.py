@@ -1,7 +1,7 @@
 """The chains of one workload endpoint: what it may receive and what it may send.
 
-Template of the dataplane reference 2.9; tiers stand in it from the start (wall 4). The names
-say the direction of the packet as the workload sees it: `cali-tw-` is to the workload and
+Template of docs/reference/dataplane.md#endpoint-chains; tiers stand in it from the start (wall 4).
+The names say the direction of the packet as the workload sees it: `cali-tw-` is to the workload and
 uses ingress policies, `cali-fw-` is from it and uses egress policies.
 
 Invariants:

@@ -1,4 +1,5 @@
-"""What of one resolved rule can be said in one family's rules, and how (reference 2.10).
+"""What of one resolved rule can be said in one family's rules, and how
+(docs/reference/dataplane.md#policy-chains).
 
 First the rule is fitted to the family: another version's rule or networks of the other family
 only mean nothing here. Then what iptables has no words for is taken out, which never widens

@@ -1,4 +1,5 @@
-"""Groups: policies of one selector that follow each other are one chain (dataplane reference 2.9).
+"""Groups: policies of one selector that follow each other are one chain
+(docs/reference/dataplane.md#endpoint-chains).
 
 A hundred policies that select the same pods would be three hundred rules in the chains of each of
 these pods, and a first packet would meet all of them. So they get a chain of their own, which is

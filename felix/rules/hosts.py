@@ -1,7 +1,8 @@
 """The chains of host endpoints: what the host itself sends, receives and forwards.
 
-Dataplane reference 2.7 to 2.9 and 6. One interface of the host may have chains in three tables,
-each for another kind of policy, and a table has dispatch chains of its own:
+Source: docs/reference/dataplane.md#dispatch, #failsafes, #endpoint-chains, #host-endpoints. One
+interface of the host may have chains in three tables, each for another kind of policy, and a table
+has dispatch chains of its own:
 
     filter  cali-fh-IF, cali-th-IF        normal policy: to and from the host itself
             cali-fhfw-IF, cali-thfw-IF    applyOnForward: what passes through

@@ -2,7 +2,8 @@
 
 A fragment is what stands after `-A CHAIN`, without the hash comment that `linux.iptables`
 puts in front. The text is spelled as Calico spells it, so that equal rules get equal hashes
-and a node that changes hands is not rewritten (dataplane reference 2.10, 2.12).
+and a node that changes hands is not rewritten (docs/reference/dataplane.md#policy-chains,
+#chain-names-and-hashes).
 Tested in tests/felix/rules/test_rules.py.
 """
 

@@ -1,8 +1,8 @@
 """Names of chains and ipsets: Calico's, so that people and other tools find their way.
 
-Dataplane reference 2.9, 2.11, 2.12. The kernel allows 28 characters for a chain and 31 for
-a set; longer names become a prefix and a digest, and so do names that no validated object has,
-for what stands in the text of a rule must not break it.
+Source: docs/reference/dataplane.md#endpoint-chains, #ip-sets, #chain-names-and-hashes. The kernel
+allows 28 characters for a chain and 31 for a set; longer names become a prefix and a digest, and so
+do names that no validated object has, for what stands in the text of a rule must not break it.
 Tested in tests/felix/rules/test_rules.py.
 """
 

@@ -4,9 +4,9 @@ Pods of a pool with `natOutgoing` reach the world by the node's address. A float
 to one pod, from wherever packets to it arrive at the node (`cali-fip-dnat`); what the pod sends to
 its own comes back from there (`cali-fip-snat`), or the pod would not know the answer.
 
-Dataplane reference 2.5. Only traffic that leaves the pools is masqueraded: the receiver of
-pod-to-pod traffic always sees the pod's own address. Our POSTROUTING hook is always the last,
-after other masqueraders have cleared their own marks.
+Source: docs/reference/dataplane.md#nat-table. Only traffic that leaves the pools is masqueraded:
+the receiver of pod-to-pod traffic always sees the pod's own address. Our POSTROUTING hook is always
+the last, after other masqueraders have cleared their own marks.
 Tested in tests/felix/rules/test_rules.py and, with packets, tests/felix/kernel/test_forwarding.py.
 """
 

@@ -1,8 +1,8 @@
 """How a denied packet says who denied it: the prefix of an NFLOG message.
 
-Calico's groups and form (dataplane reference 2.10): group 1 for ingress, 2 for egress; the prefix
-is `D`, then `P` for a policy or `R` for a profile, then `I` or `E`, the number of the rule, and
-after a bar the name.
+Calico's groups and form (docs/reference/dataplane.md#policy-chains): group 1 for ingress, 2 for
+egress; the prefix is `D`, then `P` for a policy or `R` for a profile, then `I` or `E`, the number
+of the rule, and after a bar the name.
 
     DPI3|np/shop/web    ingress rule 3 of NetworkPolicy shop/web
     DPE|security        the end of tier security, egress

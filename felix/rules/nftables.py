@@ -1,9 +1,9 @@
 """The rule model as native nftables: the second renderer of it.
 
 All layers (raw, mangle, nat, filter) lie in one table a family, so a chain of the model is called
-"<layer>-<name>" there (dataplane reference 2.13); what the model puts into the kernel's chains
-becomes base chains of our own with iptables' priorities. A rule of the model is one rule here,
-with a counter before its action, except where nftables needs two words for one:
+"<layer>-<name>" there (docs/reference/dataplane.md#nftables); what the model puts into the kernel's
+chains becomes base chains of our own with iptables' priorities. A rule of the model is one rule
+here, with a counter before its action, except where nftables needs two words for one:
 
     no DNAT      the connection was not translated, or there is no connection to look at
 

@@ -1,4 +1,5 @@
-"""The chains of a policy or profile: what its rules become (dataplane reference 2.10).
+"""The chains of a policy or profile: what its rules become
+(docs/reference/dataplane.md#policy-chains).
 
 A chain never decides by itself: it sets a mark and returns, and the endpoint's chain reads the
 mark; only a denied packet ends here, in two steps (mark, then drop), so that a match can be

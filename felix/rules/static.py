@@ -3,8 +3,8 @@
 Here with host endpoints, which is Calico's form; without one it is shorter
 (`felix.rules.static_chains`).
 
-Dataplane reference 2.2 to 2.6, in its order; the chains of host endpoints that they lead to are
-the rule book's (felix.rules.hosts). What a packet meets: raw (marks cleared, spoofed sources
+Source: docs/reference/dataplane.md, in its order; the chains of host endpoints that they lead to
+are the rule book's (felix.rules.hosts). What a packet meets: raw (marks cleared, spoofed sources
 dropped), mangle, nat, then filter: INPUT for what a workload sends to its node, FORWARD for
 the rest.
 

@@ -1,9 +1,9 @@
 """Rules of tunnels: from whom they are taken, and by which address this node sends into them.
 
 Whoever may send a tunnel packet to this node speaks inside it in any pod's name. So it is taken
-from addresses of the cluster's nodes only, before anything else is asked (dataplane reference
-2.3, 2.5, 2.6). What the host itself sends into a tunnel by another of its addresses could not be
-answered through it, so it gets the tunnel's own.
+from addresses of the cluster's nodes only, before anything else is asked
+(docs/reference/dataplane.md#raw-table, #nat-table, #filter-table). What the host itself sends into
+a tunnel by another of its addresses could not be answered through it, so it gets the tunnel's own.
 
 Invariants:
   TNR-1  A tunnel packet for this node from any address but another node's is dropped.

@@ -8,8 +8,8 @@ What needs no action is a note, not a problem: a claim that its node will settle
 that cools down. Missing knowledge always means "in use" (an allocation of a load-balancer
 service whose services nobody listed), never "leaked".
 
-Source: data model 4.1 (blocks), 4.2 (handles), 4.3 (claims), 6.4 (the scans of Calico's
-command). Tested in tests/ipam/test_check.py.
+Source: docs/reference/data-model.md#block (blocks), 4.2 (handles), 4.3 (claims), 6.4 (the scans of
+Calico's command). Tested in tests/ipam/test_check.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The part of the check that is about blocks and claims: do they agree with each other?
 
-Pure; `ipam.admin.check.check` puts it together with addresses and handles. Source: data model 4.1,
-4.3. Tested in tests/ipam/test_check.py.
+Pure; `ipam.admin.check.check` puts it together with addresses and handles. Source:
+docs/reference/data-model.md#block, #block-affinities. Tested in tests/ipam/test_check.py.
 """
 
 from __future__ import annotations

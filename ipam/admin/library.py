@@ -13,7 +13,7 @@ Calico's library and this one may work on one etcd at the same time.
 | `get_config`, `set_config`, `change_config` | ipam/allocator/settings.py |
 | `sweep_cooled` | ipam/allocator/cooling.py |
 
-Source: data model 4.4 to 4.9. Tested in tests/ipam/test_library.py.
+Source: docs/reference/data-model.md. Tested in tests/ipam/test_library.py.
 """  # noqa: E501
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ Every step is guarded and idempotent; whoever is interrupted simply starts again
 goes only as the allocation that was seen (handle and sequence number), and not if it says that
 it is another node's: an endpoint that nobody removed may name an address that was given to
 another pod since.
-Source: data model 1.13 and 4.7. Tested in tests/ipam/test_service.py.
+Source: docs/reference/data-model.md#side-effects-of-writes, #release. Tested in
+tests/ipam/test_service.py.
 """
 
 from __future__ import annotations

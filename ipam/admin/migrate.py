@@ -8,7 +8,7 @@ Invariants:
   POOL-3  The old pool is disabled and the new one enabled in one transaction with the look
           at both; no block goes that holds an address.
   POOL-4  Every step may be repeated; `undo` brings back exactly the pool that was.
-Source: mission (pool life). Tested in tests/ipam/test_migrate.py, and with the command in
+Tested in tests/ipam/test_migrate.py, and with the command in
 tests/calicoctl/test_migrate.py.
 """
 

@@ -5,7 +5,8 @@ more, pods are restarted node by node at the operator's pace, and what they leav
 given back. This module says what stands in the way, what each node still holds, how many
 blocks of the new pool it will need, and which blocks of the old pool may go.
 
-Source: mission (pool life); data model 2.3, 4.3. Tested in tests/ipam/test_migrate.py.
+Source: docs/reference/data-model.md#ippool, #block-affinities. Tested in
+tests/ipam/test_migrate.py.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ Invariants:
 What may overlap on purpose: a disabled pool gives out nothing (it marks networks that are not
 to be translated), and a LoadBalancer pool often is a part of the nodes' network.
 
-Source: data model 2.3 (client rules), field survey PAIN-5 and PAIN-6.
+Source: docs/reference/data-model.md#ippool (client rules), field survey PAIN-5 and PAIN-6.
 Tested in tests/ipam/test_overlap.py.
 """
 

@@ -8,7 +8,7 @@ Refused without appeal: reports of another cluster, and reports that are all old
 last locking of the datastore. Refused unless forced: another version's report, and a datastore
 that is not locked.
 
-Source: data model 6.4. Tested in tests/calicoctl/test_ipam.py.
+Source: docs/reference/data-model.md#calicoctl-ipam. Tested in tests/calicoctl/test_ipam.py.
 """
 
 from __future__ import annotations

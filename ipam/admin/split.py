@@ -5,7 +5,8 @@ block lies in exactly one child. The datastore is locked meanwhile, so that no n
 block between two pools. Nothing is written unless the whole split is possible; who is
 interrupted runs it again.
 
-Source: data model 6.4. Tested in tests/ipam/test_split.py and tests/calicoctl/test_ipam.py.
+Source: docs/reference/data-model.md#calicoctl-ipam. Tested in tests/ipam/test_split.py and
+tests/calicoctl/test_ipam.py.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 The Node changes in the transaction that assigns or releases the address, so that neither a
 crash nor a rival leaves an address that no Node names.
 
-Source: data model 4.9 (order, eligibility, decision), 4.2 (handles and attributes).
+Source: docs/reference/data-model.md#tunnel-addresses (order, eligibility, decision), 4.2 (handles
+and attributes).
 Tested in tests/ipam/test_tunnels.py.
 """
 

@@ -3,7 +3,8 @@
 An address that cools down is in use: it cannot be had. A reserved address that was given out
 before counts in both columns, so the shares need not sum up to the whole.
 
-Source: data model 4.10 (utilisation), 6.4. Tested in tests/ipam/test_usage.py.
+Source: docs/reference/data-model.md#utilisation (utilisation), 6.4. Tested in
+tests/ipam/test_usage.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What one request would take or give back, given what the group before it does. Pure.
 
-Source: data model 4.4 step 6 and 7 (own blocks, then borrowed ones), 4.6 (fixed addresses),
-4.7 (release). Tested in tests/ipam/test_planner.py.
+Source: docs/reference/data-model.md#automatic-assignment step 6 and 7 (own blocks, then borrowed
+ones), 4.6 (fixed addresses), 4.7 (release). Tested in tests/ipam/test_planner.py.
 """
 
 from __future__ import annotations

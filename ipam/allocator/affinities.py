@@ -16,7 +16,7 @@ Invariants (tests/ipam/test_claims.py):
   IPAM-11  An affinity is removed only after its block is gone or has lost its owner; where
            the owner was faster, its claim stands as before.
 
-Source: data model 4.3.
+Source: docs/reference/data-model.md#block-affinities.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """More addresses for a node: a new block, an empty one that somebody left, a borrowed one.
 
-Tried in this order, as Calico does (data model 4.4 steps 5 to 7, 4.5). Tested in
-tests/ipam/test_claims.py.
+Tried in this order, as Calico does (docs/reference/data-model.md#automatic-assignment steps 5 to 7,
+4.5). Tested in tests/ipam/test_claims.py.
 """
 
 from __future__ import annotations

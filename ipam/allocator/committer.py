@@ -2,7 +2,8 @@
 
 The one loop through which every change of IPAM data goes. A plan is a pure function of the
 view; the loop reads what the plan misses, commits its changes, and after a conflict learns
-what is really there and asks the plan again, at most `ATTEMPTS` times (data model 4.4).
+what is really there and asks the plan again, at most `ATTEMPTS` times
+(docs/reference/data-model.md#automatic-assignment).
 
 Invariant IPAM-7: between plan and commit nothing is assumed that no guard protects.
 Tested in tests/ipam/test_service.py.

@@ -1,7 +1,8 @@
 """Free what has cooled in blocks that nobody happens to write.
 
 A node frees cooled addresses with its next write of the block; a block that lies idle, or has
-no owner any more, is swept from outside. Source: data model 4.7 (block GC), 8.6 (the sweep).
+no owner any more, is swept from outside. Source: docs/reference/data-model.md#release (block GC),
+8.6 (the sweep).
 Tested in tests/ipam/test_library.py.
 """
 

@@ -1,7 +1,7 @@
 """Claims taken and given up by name: of a network, of a host, of a host that is gone.
 
 Each step is guarded and may be repeated; whoever is interrupted simply starts again.
-Source: data model 4.3, 4.7. Tested in tests/ipam/test_hosts.py.
+Source: docs/reference/data-model.md#block-affinities, #release. Tested in tests/ipam/test_hosts.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Assign addresses in one call: what `ipam.admin.library` offers for assignment.
 
-Source: data model 4.4 (AutoAssign), 4.6 (AssignIP). Tested in tests/ipam/test_library.py.
+Source: docs/reference/data-model.md#automatic-assignment (AutoAssign), 4.6 (AssignIP). Tested in
+tests/ipam/test_library.py.
 """
 
 from __future__ import annotations

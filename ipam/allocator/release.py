@@ -3,7 +3,7 @@
 Block and handles change in one transaction for each block. Afterwards a block that is empty and
 whose pool no longer selects its owner goes as well.
 
-Source: data model 4.7. Tested in tests/ipam/test_library.py.
+Source: docs/reference/data-model.md#release. Tested in tests/ipam/test_library.py.
 """
 
 from __future__ import annotations

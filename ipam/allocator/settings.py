@@ -1,7 +1,8 @@
 """The allocator's settings: what is stored under `/calico/ipam/v2/config`, and its rules.
 
 The v3 resource IPAMConfiguration is another object that the allocator does not read where the
-datastore is etcd; so it is with Calico. Source: data model 1.9, 4.8.
+datastore is etcd; so it is with Calico. Source: docs/reference/data-model.md#ipam-keys,
+#ipam-configuration.
 Tested in tests/ipam/test_library.py.
 """
 

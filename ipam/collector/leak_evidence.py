@@ -18,7 +18,8 @@ Invariants (tests/ipam/test_collector.py, tests/ipam/model/test_planted.py):
            pod, its sandbox list.
   IPAM-23  Dead is what was found dead twice, as the very same allocations.
 
-Pure. Source: architecture, "One atomic write per pod"; data model 4.1, 4.2.
+Pure. Source: architecture, "One atomic write per pod"; docs/reference/data-model.md#block,
+#attributes-and-handles.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ cost more than everything else. `BlockEditor` copies once, keeps its indexes, an
 new block. Whoever edits chooses first (`free`, `held`) and changes when all else is clear: there
 is no undo.
 
-Cooling (data model 4.1, 4.7): where the operator set a cool-down, a released ordinal stays
-allocated to an attribute that says only `releasedAt`; `collect` frees it later. Blocks that
-others wrote so are understood whatever the setting.
+Cooling (docs/reference/data-model.md#block, #release): where the operator set a cool-down, a
+released ordinal stays allocated to an attribute that says only `releasedAt`; `collect` frees it
+later. Blocks that others wrote so are understood whatever the setting.
 
 Tested through ipam.records.blocks in tests/ipam/test_blocks.py and in
 tests/ipam/test_block_editor.py.
@@ -27,7 +27,8 @@ WINDOWS_HANDLE = "windows-reserved-ipam-handle"
 
 
 def handle_of(attribute: Attribute) -> str:
-    """Handles found in blocks end at the first carriage return (data model 4.2)."""
+    """Handles found in blocks end at the first carriage return
+    (docs/reference/data-model.md#attributes-and-handles)."""
     return (attribute.handle_id or "").partition("\r")[0]
 
 

@@ -12,7 +12,7 @@ Invariants (tests/ipam/test_blocks.py):
           number from before the write that made it.
   IPAM-4  Attributes are exactly those that some allocation refers to.
 
-Source: data model 4.1, 4.4 step 6, 4.7.
+Source: docs/reference/data-model.md#block, #automatic-assignment step 6, 4.7.
 """
 
 from __future__ import annotations

@@ -47,7 +47,8 @@ def microseconds_since(stamp: str, now: int) -> int | None:
 
 
 def pod_attributes(node: str, namespace: str, pod: str, nanoseconds: int) -> dict[str, str]:
-    """The attributes of a pod's address, in the order in which Go writes them (data model 4.2).
+    """The attributes of a pod's address, in the order in which Go writes them
+    (docs/reference/data-model.md#attributes-and-handles).
 
     Without a pod (no Kubernetes names given) only the node and the time are written.
     """

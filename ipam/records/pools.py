@@ -3,7 +3,8 @@
 Stored pools become `Pool`s here and nowhere else: what the store holds may have been written by
 others, unchecked, and a pool that cannot be used must not stop the pools beside it.
 
-Source: data model 2.3 (fields), 4.4 steps 3 and 4 (selection), 4.5 (block order).
+Source: docs/reference/data-model.md#ippool (fields), 4.4 steps 3 and 4 (selection), 4.5 (block
+order).
 Tested in tests/ipam/test_pools.py.
 """
 

@@ -5,7 +5,8 @@ given out between two of them. Endpoints and nodes are read before and after the
 address counts as in use if either reading names it, so that a change on the way cannot look
 like a leak. What remains in doubt, a second snapshot settles (`ipam.admin.check.confirmed`).
 
-Source: data model 1.9, 6.4. Tested in tests/calicoctl/test_ipam.py.
+Source: docs/reference/data-model.md#ipam-keys, #calicoctl-ipam. Tested in
+tests/calicoctl/test_ipam.py.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """The kinds of tunnels whose addresses come from pools: where a Node names them, and how they are
-held (data model 4.2).
+held (docs/reference/data-model.md#attributes-and-handles).
 Tested in tests/ipam/test_tunnels.py.
 """
 

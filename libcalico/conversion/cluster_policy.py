@@ -1,4 +1,5 @@
-"""A ClusterNetworkPolicy as a Calico GlobalNetworkPolicy `kcnp.<name>` (data model 3.5).
+"""A ClusterNetworkPolicy as a Calico GlobalNetworkPolicy `kcnp.<name>`
+(docs/reference/data-model.md#clusternetworkpolicy).
 
 policy.networking.k8s.io/v1alpha2: tier Admin is Calico's `kube-admin`, before all others, tier
 Baseline is `kube-baseline`, behind the tier of the NetworkPolicies; both pass on what none of

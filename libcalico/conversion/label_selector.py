@@ -1,8 +1,9 @@
 """A Kubernetes LabelSelector as selector text, to the character as Calico writes it.
 
 The text is stored verbatim, and controllers of both kinds compare it to find out whether
-a policy changed: quotes and blanks are part of the contract (data model 3.4). Label names
-and values are checked first; they come from users and end up between quotes.
+a policy changed: quotes and blanks are part of the contract
+(docs/reference/data-model.md#kubernetes-networkpolicy). Label names and values are checked first;
+they come from users and end up between quotes.
 Tested in tests/libcalico/test_conversion.py.
 """
 

@@ -1,4 +1,5 @@
-"""A Kubernetes NetworkPolicy as a Calico NetworkPolicy `knp.default.<name>` (data model 3.4).
+"""A Kubernetes NetworkPolicy as a Calico NetworkPolicy `knp.default.<name>`
+(docs/reference/data-model.md#kubernetes-networkpolicy).
 
 Every rule of Kubernetes allows. A rule that cannot be converted is left out and told to
 the caller, so the result is never wider than what was asked; what it selects, and the

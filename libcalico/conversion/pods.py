@@ -1,4 +1,5 @@
-"""A pod as a WorkloadEndpoint (data model 3.3): what the API says of it, and no more.
+"""A pod as a WorkloadEndpoint (docs/reference/data-model.md#labels-and-profiles-of-pods): what the
+API says of it, and no more.
 
 Its addresses are what the kubelet reports, and before that what the plugin wrote into an
 annotation: a report cannot be forged by who may only edit pods.

@@ -1,4 +1,5 @@
-"""Namespaces and service accounts as profiles (data model 3.3).
+"""Namespaces and service accounts as profiles
+(docs/reference/data-model.md#labels-and-profiles-of-pods).
 
 A profile carries their labels to every endpoint that names it, under a prefix, so that
 selectors over namespaces and accounts are selectors over labels. The profile of a

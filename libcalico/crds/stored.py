@@ -1,4 +1,5 @@
-"""What IPAM keeps in Kubernetes: the specs of its objects there (data model 1.14).
+"""What IPAM keeps in Kubernetes: the specs of its objects there
+(docs/reference/data-model.md#kubernetes-datastore).
 
 They differ from what etcd holds (`libcalico.model.resources.ipam`): a block's spec has
 `strictAffinity`, which nobody reads and which is always written, and spells the time of its claim

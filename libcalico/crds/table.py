@@ -1,8 +1,9 @@
 """Which definitions there are: names, scope, columns and the defaults that Calico stores.
 
-Source: data model 1.14 and 2.0. Group and version are those of Calico's own definitions
-(`crd.projectcalico.org/v1`), so that its programs and ours read the same objects; the columns
-are ours. Node, WorkloadEndpoint and Profile have none: Kubernetes' own objects stand for them.
+Source: docs/reference/data-model.md#kubernetes-datastore, #validation. Group and version are those
+of Calico's own definitions (`crd.projectcalico.org/v1`), so that its programs and ours read the
+same objects; the columns are ours. Node, WorkloadEndpoint and Profile have none: Kubernetes' own
+objects stand for them.
 Tested in tests/libcalico/test_crds.py.
 """
 

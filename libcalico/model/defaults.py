@@ -1,4 +1,5 @@
-"""Defaults that Calico writes into what it stores (data model 2.0, 1.13, 2.3)."""
+"""Defaults that Calico writes into what it stores (docs/reference/data-model.md#validation,
+#side-effects-of-writes, #ippool)."""
 
 from __future__ import annotations
 

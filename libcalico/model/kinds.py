@@ -87,7 +87,7 @@ def _row(
     return Kind(name, plural, namespaced, type_, tuple(aliases.split()), **more)
 
 
-# Aliases: data model 6.3. Name and plural need none.
+# Aliases: docs/reference/data-model.md#calicoctls-output. Name and plural need none.
 _ROWS = (
     _row(Node, "nodes", "no nos"),
     _row(WorkloadEndpoint, "workloadendpoints", "wep weps", namespaced=True),

@@ -2,7 +2,8 @@
 
 The nodes are kept as a tree (not only as a function), because an index over labels reads
 them (`felix/calc/policy/anchors.py`). An absent label fails every positive comparison and
-passes `!=` and `not in` (data model 2.19). Tested in tests/libcalico/test_selectors.py.
+passes `!=` and `not in` (docs/reference/data-model.md#selectors). Tested in
+tests/libcalico/test_selectors.py.
 """
 
 from __future__ import annotations

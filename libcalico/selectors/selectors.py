@@ -1,7 +1,7 @@
 """Calico's selector language: parse once, match many label sets.
 
-Data model 2.19: `k == 'v'`, `!=`, `in {...}`, `not in`, `contains`, `starts with`,
-`ends with`, `has(k)`, `all()`, `global()`, `!`, `&&`, `||`, parentheses. What the parts mean
+docs/reference/data-model.md#selectors: `k == 'v'`, `!=`, `in {...}`, `not in`, `contains`, `starts
+with`, `ends with`, `has(k)`, `all()`, `global()`, `!`, `&&`, `||`, parentheses. What the parts mean
 is in libcalico/selectors/nodes.py; `Selector.matches` is a compiled function
 (libcalico/selectors/compiler.py).
 

@@ -1,4 +1,5 @@
-"""Which of the two iptables back ends this host uses (calico-dataplane 2.12).
+"""Which of the two iptables back ends this host uses
+(docs/reference/dataplane.md#chain-names-and-hashes).
 
 Two programs of one name write to two places in the kernel, and rules in both apply. Ours must
 stand where the host's other rules are. Tested in tests/linux/test_iptables.py.

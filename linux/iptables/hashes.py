@@ -6,9 +6,10 @@ comment, and two chains are equal if their lists of hashes are.
 
 h(0) = SHA224(chain), h(i) = SHA224(h(i-1) + text(i)); the published hash is the first 16
 characters of unpadded base64url. The text holds the word HASH where the comment will stand. This
-is the scheme of the reference (calico-dataplane 2.12), so a node taken over keeps equal rules.
-In a chain whose rules exclude each other the order means nothing: there h(i) = SHA224(h(0) +
-text(i)) with another h(0), so a rule can come and go without touching its neighbours.
+is the scheme of the reference (docs/reference/dataplane.md#chain-names-and-hashes), so a node taken
+over keeps equal rules. In a chain whose rules exclude each other the order means nothing: there
+h(i) = SHA224(h(0) + text(i)) with another h(0), so a rule can come and go without touching its
+neighbours.
 
 IPT-1: equal hash lists mean equal chains, position included.
 Tested in tests/linux/test_iptables_plan.py against a dump of a real node.

@@ -1,7 +1,8 @@
 """The kernel modules that a node uses, and those that Calico's own check also asks for.
 
-Source: data model 6.6. Calico requires `vfio-pci` and the IPVS match as well; nothing here uses
-them, so their absence is told and fails nothing. `option` is the name in a kernel configuration.
+Source: docs/reference/data-model.md#calicoctl-node-run. Calico requires `vfio-pci` and the IPVS
+match as well; nothing here uses them, so their absence is told and fails nothing. `option` is the
+name in a kernel configuration.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ pick the same address on the same machine. One difference: where no method is na
 machine is a node of Kubernetes, its InternalIP is taken if an interface has it; that is the
 address by which everybody else knows the node, and first-found often finds another one.
 Every choice says why.
-Source: data model 7.2. Tested in `tests/node/test_autodetect.py`.
+Source: docs/reference/data-model.md#autodetection. Tested in `tests/node/test_autodetect.py`.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 The node's InternalIPs, the pods' ranges that kubeadm was given, and who made the cluster. None of
 it is worth waiting for: two seconds, and what could not be read is said and left out.
-Source: data model 7.3 (1) and 7.4. Tested in tests/node/test_kubernetes.py and, with a real API
-server, in tests/apiserver/test_node_startup.py.
+Source: docs/reference/data-model.md#start-of-a-node, #default-pools. Tested in
+tests/node/test_kubernetes.py and, with a real API server, in tests/apiserver/test_node_startup.py.
 """
 
 from __future__ import annotations

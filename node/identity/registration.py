@@ -3,7 +3,7 @@
 Invariants:
   NODE-1  What the operator or another program wrote beside our fields stays.
   NODE-2  An address that another node has is never taken.
-Source: data model 7.3. Tested in `tests/node/test_registration.py`.
+Source: docs/reference/data-model.md#start-of-a-node. Tested in `tests/node/test_registration.py`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 A value that we cannot honour is an error that says what is allowed; it is never ignored.
 All variables, with their readers, are in the table of `node/settings/variables.py`.
-Source: data model 7.1. Pure. Tested in `tests/node/test_environment.py`.
+Source: docs/reference/data-model.md#environment-of-a-node. Pure. Tested in
+`tests/node/test_environment.py`.
 """
 
 from __future__ import annotations

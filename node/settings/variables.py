@@ -2,7 +2,7 @@
 
 `docs/node.md` shows it. Nothing here reads anything: `reader` is the module that does, and
 `tests/node/test_variables.py` holds that it does, and that each has a case.
-Source: data model 7.1; ours beside Calico's.
+Source: docs/reference/data-model.md#environment-of-a-node; ours beside Calico's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What a cluster gets when its first node starts: pools and settings objects. Pure.
 
 Nothing here overwrites what exists: a field is filled only where it is unset.
-Source: data model 7.3 (5 to 7) and 7.4. Tested in `tests/node/test_defaults.py`.
+Source: docs/reference/data-model.md#start-of-a-node, #default-pools. Tested in
+`tests/node/test_defaults.py`.
 """
 
 from __future__ import annotations

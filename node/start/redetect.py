@@ -12,7 +12,8 @@ again: that costs no packet (docs/architecture.md), and they are connected at on
 
 Only what was asked to be detected is re-detected: `autodetect`, and the mask of an address that
 was set by hand without one.
-Source: data model 7.1, 7.3. Tested in tests/node/test_redetect.py.
+Source: docs/reference/data-model.md#environment-of-a-node, #start-of-a-node. Tested in
+tests/node/test_redetect.py.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ Name, datastore, Kubernetes, addresses, Node resource, default pools, cluster ob
 nodename file last: whoever waits for that file finds everything else done. Every write is
 guarded and repeated on conflict, so that many nodes may start at once. What exists is not
 written again. Calico's `IPAM.UpgradeHost` has no counterpart: affinities without a state are
-read as confirmed. Source: data model 7.3. Tested in `tests/node/test_startup.py` with a real
-etcd in a real network namespace.
+read as confirmed. Source: docs/reference/data-model.md#start-of-a-node. Tested in
+`tests/node/test_startup.py` with a real etcd in a real network namespace.
 """
 
 from __future__ import annotations

@@ -19,7 +19,8 @@ Invariants:
   TAD-2  An address whose device is missing for `MISSING` seconds is withdrawn, and told again
          (perhaps another) as by TAD-1 when the device is there.
   TAD-1  An address is told first when its device unwraps; the other tunnels do not wait for it.
-Source: data model 4.9, dataplane 4.6. Tested in tests/node/test_tunnel_addresses.py.
+Source: docs/reference/data-model.md#tunnel-addresses,
+docs/reference/dataplane.md#tunnel-devices-addresses. Tested in tests/node/test_tunnel_addresses.py.
 """
 
 from __future__ import annotations

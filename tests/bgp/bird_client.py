@@ -1,4 +1,5 @@
-"""A client of BIRD's control socket, written from dataplane reference 5.9 alone."""
+"""A client of BIRD's control socket, written from docs/reference/dataplane.md#birds-control-socket
+alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What is filled in before a resource is stored, per kind (data model 2.0, 1.13 and section 2)."""
+"""What is filled in before a resource is stored, per kind (docs/reference/data-model.md#validation,
+#side-effects-of-writes and section 2)."""
 
 from __future__ import annotations
 

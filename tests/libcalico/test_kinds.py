@@ -8,7 +8,7 @@ from libcalico.datastore.etcd.keys import key_of_path, path_of
 from libcalico.errors import UnsupportedKind
 from libcalico.model import KINDS, ResourceKey, kind_named, kind_of_family
 
-# Data model 1.4 (plural, * namespaced) and 6.3 (aliases).
+# docs/reference/data-model.md#resource-keys (plural, * namespaced) and 6.3 (aliases).
 TABLE = """
 BGPConfiguration bgpconfigurations bgpconfiguration bgpconfig bgpconfigs
 BGPFilter bgpfilters bgpfilter bgpf bgpfs bf bfs

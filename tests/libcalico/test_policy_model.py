@@ -1,6 +1,6 @@
 """Policies and sets: the bytes of v3.32, what older releases wrote, and what is filled in.
 
-The documents are written from the reference (data model 1.5, 1.6, 1.12, 2.10, 2.12), not by
+The documents are written from the reference (docs/reference/data-model.md), not by
 our encoder.
 """
 

@@ -2,7 +2,7 @@
 
 The second reading never parses: a random expression is data (nested tuples), spelled out
 with random blanks, quotes, keywords and parentheses for our parser, and evaluated here by
-the table of data model 2.19. Both must agree on any labels.
+the table of docs/reference/data-model.md#selectors. Both must agree on any labels.
 """
 
 from __future__ import annotations

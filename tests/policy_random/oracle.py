@@ -1,10 +1,11 @@
 """The oracle: what a world of Calico documents says about one packet, by the letter, slowly.
 
 It imports nothing of the product, only a YAML parser, so that an error of the product cannot
-hide in it. Written from the data model (2.9 to 2.14, 2.19, 3.3, 3.6) and the dataplane
-reference (1.2, 2.9, 2.10): tiers in order, policies in order, rules in order, then profiles, then
-deny. A packet of a new connection passes when the egress verdict of its source and the ingress
-verdict of its destination both allow it. Checked against hand-written tables in test_oracle.py.
+hide in it. Written from the data model (docs/reference/data-model.md) and the dataplane
+reference (docs/reference/dataplane.md#order-of-policies, #endpoint-chains, #policy-chains): tiers
+in order, policies in order, rules in order, then profiles, then deny. A packet of a new connection
+passes when the egress verdict of its source and the ingress verdict of its destination both allow
+it. Checked against hand-written tables in test_oracle.py.
 """
 
 from __future__ import annotations

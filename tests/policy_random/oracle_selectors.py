@@ -1,4 +1,5 @@
-"""The oracle's own reading of the selector language (data model 2.19), naive on purpose.
+"""The oracle's own reading of the selector language (docs/reference/data-model.md#selectors), naive
+on purpose.
 
 It shares nothing with `libcalico.selectors`: recursive descent over the text, nested tuples as
 tree, evaluation by walking the tree. Tested against hand-written tables in test_oracle.py.
@@ -156,7 +157,8 @@ def holds(
     """Whether the labels satisfy the tree.
 
     `prefix` stands before every label of the tree (pcns., pcsa.); `all_means` is what `all()`
-    says about labels where it does not say yes to everything (data model 3.6).
+    says about labels where it does not say yes to everything
+    (docs/reference/data-model.md#selectors-as-enforced).
     """
     match tree[0]:
         case "all":

@@ -1,7 +1,7 @@
 """The oracle of a node with host endpoints: where on a packet's way which policy is asked.
 
-Like oracle.py it imports nothing of the product. Written from the dataplane reference (2.3 to 2.9
-and 6) and the data model (2.10):
+Like oracle.py it imports nothing of the product. Written from the dataplane reference
+(docs/reference/dataplane.md) and the data model (docs/reference/data-model.md#networkpolicy):
 
     doNotTrack      before connections are tracked; what it accepts is no connection's, is not
                     translated, and meets nothing else of the host: answers need rules of their own

@@ -77,7 +77,7 @@ def test_a_clash_is_found() -> None:
 
 
 def test_an_id_that_nothing_declares_is_found() -> None:
-    files = {"a/x.py": '"""ONX-1: it is."""\n', "docs/a.md": "ONX-1, LIST-02, SHA-256, RFC-1"}
+    files = {"a/x.py": '"""ONX-1: it is."""\n', "docs/roadmap.md": "ONX-1, LIST-02, SHA-256, RFC-1"}
     assert invariants.problems(files, ["LIST-02"]) == []
     (found,) = invariants.problems({**files, "tests/test_x.py": "# ONX-2"}, ["LIST-02"])
     assert found == "tests/test_x.py: ONX-2 is declared nowhere"

@@ -1,7 +1,8 @@
 """`datastore migrate lock` and `unlock`: may the cluster change what the datastore holds?
 
 While it is locked no pod is wired or removed and the agents keep what they have programmed
-(data model 1.8, 6.7). Tested in `tests/calicoctl/test_datastore.py`.
+(docs/reference/data-model.md#readiness-and-initialisation, #calicoctl-datastore-migrate). Tested in
+`tests/calicoctl/test_datastore.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """`datastore migrate-policy-names`: give policies of older releases the keys of today.
 
 Up to v3.31 a policy of the default tier lay under `default.<name>`; since v3.32 the key is
-the name (data model 1.12). Each policy moves in one commit and the command may be run again.
+the name (docs/reference/data-model.md#stored-policy-names). Each policy moves in one commit and the
+command may be run again.
 Tested in `tests/calicoctl/test_datastore.py`.
 """
 

@@ -1,8 +1,9 @@
 """`ipam check`: do the records of addresses agree with each other and with their users?
 
-The lines are Calico's, as far as scripts read them (data model 6.4); classes of problems that
-Calico does not look for follow under headings of their own. Exit code 0 also when problems
-were found: they are a finding, not a failure. Tested in `tests/calicoctl/test_ipam.py`.
+The lines are Calico's, as far as scripts read them (docs/reference/data-model.md#calicoctl-ipam);
+classes of problems that Calico does not look for follow under headings of their own. Exit code 0
+also when problems were found: they are a finding, not a failure. Tested in
+`tests/calicoctl/test_ipam.py`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """`ipam configure`: change the settings of the allocator; what is not named stays.
 
-Rules and texts as Calico's (data model 4.8, 6.2). Tested in `tests/calicoctl/test_ipam.py`.
+Rules and texts as Calico's (docs/reference/data-model.md#ipam-configuration, #calicoctls-commands).
+Tested in `tests/calicoctl/test_ipam.py`.
 """
 
 from __future__ import annotations

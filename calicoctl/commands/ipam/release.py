@@ -1,6 +1,7 @@
 """`ipam release`: give back one address, or everything that reports agree is leaked.
 
-Texts and exit codes as Calico's (data model 6.4). Tested in `tests/calicoctl/test_ipam.py`.
+Texts and exit codes as Calico's (docs/reference/data-model.md#calicoctl-ipam). Tested in
+`tests/calicoctl/test_ipam.py`.
 """
 
 from __future__ import annotations

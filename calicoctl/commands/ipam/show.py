@@ -1,6 +1,6 @@
 """`ipam show`: how full the pools are, who holds or borrows an address, the settings.
 
-Tables and texts as Calico prints them (data model 6.4). Tested in
+Tables and texts as Calico prints them (docs/reference/data-model.md#calicoctl-ipam). Tested in
 `tests/calicoctl/test_ipam.py`.
 """
 
@@ -147,7 +147,7 @@ def _share(part: int, whole: int) -> str:
 
 
 def holding_text(holding: Holding) -> str:
-    """What is told of one address (data model 6.4)."""
+    """What is told of one address (docs/reference/data-model.md#calicoctl-ipam)."""
     allocation = holding.allocation
     if allocation is None:
         return f"{holding.address} is not assigned\n"

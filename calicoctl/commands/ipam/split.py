@@ -1,4 +1,4 @@
-"""`ipam split`: replace a pool by equal smaller ones (data model 6.4).
+"""`ipam split`: replace a pool by equal smaller ones (docs/reference/data-model.md#calicoctl-ipam).
 
 Tested in `tests/calicoctl/test_ipam.py`.
 """

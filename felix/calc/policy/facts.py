@@ -84,7 +84,7 @@ class PolicyFacts:
 
     @property
     def rank(self) -> tuple[float, str]:
-        """Where it stands in its tier (reference 1.2)."""
+        """Where it stands in its tier (docs/reference/dataplane.md#order-of-policies)."""
         return (self.order, f"{self.key.name}/{self.key.namespace}/{self.key.kind}")
 
 
@@ -107,7 +107,8 @@ def facts_of(key: ResourceKey, policy: Policy) -> PolicyFacts:
         tier=tier,
         order=_order(policy),
         selector=selector,
-        # Without types both directions count here; writers fill them in (reference 1.2).
+        # Without types both directions count here; writers fill them in
+        # (docs/reference/dataplane.md#order-of-policies).
         ingress=INGRESS in types or not types,
         egress=stage is not Stage.PRE_DNAT and (EGRESS in types or not types),
         hinted=NEEDED_EVERYWHERE in spec.performanceHints,

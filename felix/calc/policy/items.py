@@ -61,8 +61,8 @@ def of_remote(key: ResourceKey, value: WorkloadEndpoint) -> tuple[Item, str]:
 def host_members(texts: Iterable[str]) -> tuple[tuple[str, ...], str]:
     """What another node's endpoint has in sets, and what of it cannot be read.
 
-    Only host networks count (reference 1.1, stage 7): a wider one would let a pod speak for
-    others.
+    Only host networks count (docs/reference/dataplane.md#calculation): a wider one would
+    let a pod speak for others.
     """
     networks, bad = read_networks(texts)
     hosts = (n for n in networks if n.prefixlen == n.max_prefixlen)

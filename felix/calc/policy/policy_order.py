@@ -1,15 +1,16 @@
 """Which policies are active here, and which of them each local endpoint has, in order.
 
 A policy is active while its selector matches a local endpoint. Policies are ordered by tier,
-within a tier by order, then by name (reference 1.2). Endpoints that the same selectors match
-have the same policies, so lists are computed once for all of them.
+within a tier by order, then by name (docs/reference/dataplane.md#order-of-policies). Endpoints that
+the same selectors match have the same policies, so lists are computed once for all of them.
 
 Invariants:
   ACT-1  A policy of a tier that nobody defined is applied, behind all defined tiers, and what
          it does not allow is denied at the tier's end.
   ACT-2  A change makes only those endpoints dirty whose list may differ.
   ACT-3  doNotTrack and preDNAT policies act on host endpoints only, applyOnForward adds to what
-         they do; workload endpoints see the normal ones alone (reference section 6).
+         they do; workload endpoints see the normal ones alone
+         (docs/reference/dataplane.md#host-endpoints).
 Tested in tests/felix/calc/policy/test_order.py and test_hosts.py.
 """
 

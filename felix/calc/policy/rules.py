@@ -38,7 +38,8 @@ DEFAULT_PORT_PROTOCOL = 6
 EVERYONE = parse("all()")
 NOTHING_SAID = EntityRule()
 SERVICE_SIDES = {"spec.ingress": "source", "spec.egress": "destination"}
-"""The only side of a rule that may name a service, by direction (data model 2.10)."""
+"""The only side of a rule that may name a service, by direction
+(docs/reference/data-model.md#networkpolicy)."""
 
 AT_ONCE = 20
 """Rules that are read in one step: some milliseconds."""

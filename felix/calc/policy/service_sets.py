@@ -39,7 +39,8 @@ Need = SetNeed | ServiceNeed
 
 
 def service_set(namespace: str, name: str, *, ports: bool) -> ServiceNeed:
-    """The set of a service's endpoints; its id is Calico's (reference 1.3)."""
+    """The set of a service's endpoints; its id is Calico's
+    (docs/reference/dataplane.md#identity-of-sets)."""
     prefix = "svc" if ports else "svcnoport"
     digest = hashlib.sha224(f"{prefix}:{namespace}/{name}".encode()).digest()
     uid = base64.urlsafe_b64encode(digest).decode().rstrip("=")

@@ -1,7 +1,7 @@
 """Host sides of workload interfaces: hardware address, state and settings as they must be.
 
-`cni` makes the interface right; felix keeps it so (reference 3.5). Settings are compared
-with what the link dump says and only what differs is written.
+`cni` makes the interface right; felix keeps it so (docs/reference/dataplane.md#interface-settings).
+Settings are compared with what the link dump says and only what differs is written.
 
 Reverse path is checked strictly here too, though rules do that for IPv4 and IPv6 packets: rules
 see no ARP, and by forged senders in it one workload could fill the neighbour table of the whole

@@ -1,9 +1,9 @@
 """The MTU: what this host's links carry, what tunnels and pods get, and the file that says so.
 
-The host's MTU is the least of its own links that are up (reference 4.1). A tunnel device gets
-that less its header, a pod the least of what the tunnels in use leave. The pods' figure lies in
-`/var/lib/calico/mtu`, where the CNI plugin reads it; tunnel devices that exist are set. When a
-link changes all of that follows at once; a pod that runs keeps its MTU, and is named when it
+The host's MTU is the least of its own links that are up (docs/reference/dataplane.md#mtu). A tunnel
+device gets that less its header, a pod the least of what the tunnels in use leave. The pods' figure
+lies in `/var/lib/calico/mtu`, where the CNI plugin reads it; tunnel devices that exist are set.
+When a link changes all of that follows at once; a pod that runs keeps its MTU, and is named when it
 is larger than what the host carries now.
 
 Invariant:

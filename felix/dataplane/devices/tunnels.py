@@ -4,8 +4,8 @@ VXLAN devices are felix's own: one that was made otherwise is replaced, one that
 removed when no route of ours leads into it, and a little later, for what is still on its way.
 `tunl0` is the kernel's: it gets our address and settings. When no pool asks for IP-in-IP any more,
 whatever pools there are by then, it loses all addresses, and a little later unwraps no more. A
-kernel without IP-in-IP is said once, by node and pool; what can do without goes on (reference
-4.2, 4.3).
+kernel without IP-in-IP is said once, by node and pool; what can do without goes on
+(docs/reference/dataplane.md#ipip, #vxlan).
 
 Invariants:
   TDV-1  A device in use has exactly our address (beside link-local ones), our MTU and is up.

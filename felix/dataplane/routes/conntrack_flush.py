@@ -2,7 +2,7 @@
 
 A new pod that takes a departed pod's address must not inherit its connections, which would
 pass as established. So the flows are deleted in the background, and a route to that address
-is held back until they are gone (dataplane reference 3.3).
+is held back until they are gone (docs/reference/dataplane.md#route-conflicts).
 
 Invariant:
   FLS-1  An address is held from the moment its pod left until its flows are deleted.

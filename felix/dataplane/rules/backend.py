@@ -1,9 +1,10 @@
 """Which back end writes the rules, and what both of them can do.
 
-Calico's parameter decides (data model 2.8, dataplane reference 2.13): `Enabled` is nftables,
-`Disabled` iptables, `Auto` follows kube-proxy: nftables where kube-proxy has its table there, or
-where rules in iptables cannot be: the programs are lacking, or the kernel refuses xtables or IP
-sets, whatever programs the image has (RHEL 10).
+Calico's parameter decides (docs/reference/data-model.md#felixconfiguration,
+docs/reference/dataplane.md#nftables): `Enabled` is nftables, `Disabled` iptables, `Auto` follows
+kube-proxy: nftables where kube-proxy has its table there, or where rules in iptables cannot be: the
+programs are lacking, or the kernel refuses xtables or IP sets, whatever programs the image has
+(RHEL 10).
 
 Invariant:
   BKE-1  Objects of the back end that is not used are removed, and only once what replaces them

@@ -1,8 +1,8 @@
 """How keys of the data model are spelled in etcd, in both directions: the only place.
 
-Layout: data model 1.4 (resources), 1.9 (IPAM), 1.10 (status). Names are written verbatim;
-when reading, `%2f` is `/` and `%25` is `%`. Tested with the keys of a real Calico in
-tests/libcalico/test_etcd_keys.py.
+Layout: docs/reference/data-model.md#resource-keys (resources), 1.9 (IPAM), 1.10 (status). Names are
+written verbatim; when reading, `%2f` is `/` and `%25` is `%`. Tested with the keys of a real Calico
+in tests/libcalico/test_etcd_keys.py.
 """
 
 from __future__ import annotations
@@ -189,7 +189,8 @@ def selects(selection: Selection, key: Key) -> bool:
 
 
 def escape(part: str) -> str:
-    """A part of a v1-style status key: `%` and `/` escaped, in this order (data model 1.10)."""
+    """A part of a v1-style status key: `%` and `/` escaped, in this order
+    (docs/reference/data-model.md#status-keys)."""
     return part.replace("%", "%25").replace("/", "%2f")
 
 

@@ -49,7 +49,8 @@ def _flag(config: DatastoreConfig, attribute: str) -> bool:
 
 
 def _with_home(config: DatastoreConfig, environ: Mapping[str, str]) -> DatastoreConfig:
-    """Where nothing else is named the kubeconfig that kubectl takes counts (data model 6.1)."""
+    """Where nothing else is named the kubeconfig that kubectl takes counts
+    (docs/reference/data-model.md#calicoctls-configuration)."""
     named = config.kubeconfig or config.kubeconfig_inline or config.k8s_api_endpoint
     home = Path(environ.get("HOME") or "/nonexistent") / ".kube" / "config"
     if named or environ.get("KUBERNETES_SERVICE_HOST") or not home.is_file():

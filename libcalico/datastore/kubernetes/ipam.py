@@ -2,7 +2,8 @@
 
 Their names are made of CIDRs and handle ids, because the API takes fewer characters than etcd.
 They are marked as deleted before they are deleted, so that whoever still works from an earlier
-state loses; who reads a marked one finishes the deletion. Source: data model 1.14.
+state loses; who reads a marked one finishes the deletion. Source:
+docs/reference/data-model.md#kubernetes-datastore.
 Tested in tests/libcalico/test_kubernetes_objects.py.
 """
 

@@ -2,7 +2,8 @@
 
 Calico packs what it knows into an annotation of the custom resource, because the API server has
 its own mind about the rest. Labels and annotations of the projects' own domains stand beside it
-natively, so that selectors of the API find them. Source: data model 1.14.
+natively, so that selectors of the API find them. Source:
+docs/reference/data-model.md#kubernetes-datastore.
 Tested in tests/libcalico/test_kubernetes_objects.py.
 """
 

@@ -1,7 +1,8 @@
 """Kubernetes' own objects that are only read: namespaces, service accounts, network policies.
 
 Who wants them otherwise changes them in Kubernetes.
-Source: data model 3.3, 3.4. Tested in tests/libcalico/test_kubernetes_objects.py.
+Source: docs/reference/data-model.md#labels-and-profiles-of-pods, #kubernetes-networkpolicy. Tested
+in tests/libcalico/test_kubernetes_objects.py.
 """
 
 from __future__ import annotations

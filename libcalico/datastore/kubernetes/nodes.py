@@ -4,7 +4,8 @@ The kubelet makes the object, so it is neither created nor deleted here. Labels 
 that were given to the Calico node alone are kept in annotations of their own.
 Who may annotate nodes can write anything there: a value that cannot be read is left out and
 named in the log, and the rest of the node stands.
-Source: data model 1.14. Tested in tests/libcalico/test_kubernetes_objects.py.
+Source: docs/reference/data-model.md#kubernetes-datastore. Tested in
+tests/libcalico/test_kubernetes_objects.py.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ What the pod itself says becomes the endpoint (libcalico/conversion/pods.py); wh
 plugin knows, container and addresses, is written into annotations of the pod. An endpoint so
 exists from the moment the pod has a node: `ABSENT` means that no container has been attached,
 and a guard holds while the attached container is the same, whatever the kubelet writes meanwhile.
-Source: data model 1.14, 5.3, 5.4. Tested in tests/libcalico/test_kubernetes_objects.py.
+Source: docs/reference/data-model.md#kubernetes-datastore, #add-of-a-pod,
+#other-orchestrators-and-del. Tested in tests/libcalico/test_kubernetes_objects.py.
 """
 
 from __future__ import annotations

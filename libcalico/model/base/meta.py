@@ -84,8 +84,8 @@ def now_text(now: datetime | None = None) -> str:
 def stamp(resource: R, now: datetime | None = None) -> R:
     """The resource with `uid` and `creationTimestamp` set where they are missing.
 
-    A stored v3 object always has both (data model 1.5, Create). The datastore stamps what
-    it creates; stamp first where the exact bytes are needed before the write.
+    A stored v3 object always has both (docs/reference/data-model.md#resource-values, Create). The
+    datastore stamps what it creates; stamp first where the exact bytes are needed before the write.
     """
     metadata: Metadata = resource.metadata  # type: ignore[attr-defined]
     if metadata.uid and metadata.creationTimestamp:

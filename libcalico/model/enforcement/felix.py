@@ -1,4 +1,5 @@
-"""The rows of Felix's parameters in a FelixConfiguration (data model 2.8).
+"""The rows of Felix's parameters in a FelixConfiguration
+(docs/reference/data-model.md#felixconfiguration).
 
 The `ENFORCED` ones are those of felix/config/parameters.py; tests/libcalico/test_enforcement.py
 holds the two together. Harmless values are what happens anyway, which is mostly Calico's

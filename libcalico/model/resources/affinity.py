@@ -1,4 +1,5 @@
-"""The v3 BlockAffinity resource (data model 2.17), which the allocator does not read in etcd mode.
+"""The v3 BlockAffinity resource (docs/reference/data-model.md#ipam-objects), which the allocator
+does not read in etcd mode.
 
 The API has `deleted` as a boolean; etcd holds it as text (1.6). The structs have the
 boolean, and the codec writes `StoredBlockAffinity`. The allocator's claims are

@@ -1,4 +1,5 @@
-"""BGPConfiguration and BGPPeer (data model 2.5, 2.6). Durations are Go's text: `1m30s`.
+"""BGPConfiguration and BGPPeer (docs/reference/data-model.md#bgpconfiguration, #bgppeer). Durations
+are Go's text: `1m30s`.
 
 Tested in tests/libcalico/test_golden.py.
 """

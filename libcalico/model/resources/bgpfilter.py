@@ -1,4 +1,5 @@
-"""The BGPFilter resource (data model 2.7): what nodes tell peers and take from them.
+"""The BGPFilter resource (docs/reference/data-model.md#bgpfilter): what nodes tell peers and take
+from them.
 
 Tested in tests/libcalico/test_golden.py.
 """

@@ -1,4 +1,5 @@
-"""ClusterInformation and Tier (data model 2.15, 2.9). Tested in tests/libcalico/test_golden.py."""
+"""ClusterInformation and Tier (docs/reference/data-model.md#clusterinformation, #tier). Tested in
+tests/libcalico/test_golden.py."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ FIXED_TIERS: dict[str, tuple[int, str]] = {
     "kube-admin": (1_000, "Pass"),
     "kube-baseline": (10_000_000, "Pass"),
 }
-"""Order and default action of the tiers that every cluster has (data model 1.8)."""
+"""Order and default action of the tiers that every cluster has
+(docs/reference/data-model.md#readiness-and-initialisation)."""
 
 
 class TierSpec(Struct, frozen=True):

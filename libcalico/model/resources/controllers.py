@@ -1,4 +1,5 @@
-"""The KubeControllersConfiguration resource (data model 2.16): which controllers run, and how.
+"""The KubeControllersConfiguration resource
+(docs/reference/data-model.md#kubecontrollersconfiguration): which controllers run, and how.
 
 A controller whose member is present is enabled. `policyMigration` is v3.32's spelling of
 what later releases call `migration`; both are kept as they were written.

@@ -1,4 +1,5 @@
-"""The WorkloadEndpoint resource (data model 2.2). Its name: libcalico/names.py.
+"""The WorkloadEndpoint resource (docs/reference/data-model.md#workloadendpoint). Its name:
+libcalico/names.py.
 
 Tested in tests/libcalico/test_golden.py.
 """

@@ -1,4 +1,5 @@
-"""The FelixConfiguration resource (data model 2.8): every parameter of Felix's that is stored.
+"""The FelixConfiguration resource (docs/reference/data-model.md#felixconfiguration): every
+parameter of Felix's that is stored.
 
 Which of them this release acts on is one table elsewhere (libcalico/model/enforcement/table.py);
 their meaning and defaults are Felix's (felix/config). The order is the order of the bytes.

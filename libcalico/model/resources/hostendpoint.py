@@ -1,4 +1,5 @@
-"""The HostEndpoint resource (data model 2.13): an interface of a node, seen by policy.
+"""The HostEndpoint resource (docs/reference/data-model.md#hostendpoint): an interface of a node,
+seen by policy.
 
 Tested in tests/libcalico/test_golden.py.
 """

@@ -1,4 +1,5 @@
-"""Block IPAM: plain values with the JSON names Calico stores (data model 1.9, 2.17, 4.1).
+"""Block IPAM: plain values with the JSON names Calico stores
+(docs/reference/data-model.md#ipam-keys, #ipam-objects, #block).
 
 Tested in tests/libcalico/test_golden.py and tests/ipam/test_blocks.py.
 """

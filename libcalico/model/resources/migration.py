@@ -1,4 +1,5 @@
-"""The LiveMigration resource (data model 2.17), internal to Calico: a workload that moves.
+"""The LiveMigration resource (docs/reference/data-model.md#ipam-objects), internal to Calico: a
+workload that moves.
 
 Tested in tests/libcalico/test_golden.py.
 """

@@ -1,4 +1,5 @@
-"""The Node resource (data model 2.1). Tested in tests/libcalico/test_golden.py."""
+"""The Node resource (docs/reference/data-model.md#node). Tested in
+tests/libcalico/test_golden.py."""
 
 from __future__ import annotations
 

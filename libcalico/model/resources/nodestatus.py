@@ -1,4 +1,5 @@
-"""The CalicoNodeStatus resource (data model 2.18): what one node reports of its routing.
+"""The CalicoNodeStatus resource (docs/reference/data-model.md#caliconodestatus): what one node
+reports of its routing.
 
 Tested in tests/libcalico/test_golden.py.
 """

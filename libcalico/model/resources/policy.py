@@ -1,4 +1,5 @@
-"""NetworkPolicy and GlobalNetworkPolicy (data model 2.10), and what all tiered policies share.
+"""NetworkPolicy and GlobalNetworkPolicy (docs/reference/data-model.md#networkpolicy), and what all
+tiered policies share.
 
 How a policy is stored (1.12) is not how it is shown: `stored` and `shown` translate. Both
 are applied by the codec, so that nobody else sees the annotation that keeps the name. The
@@ -96,7 +97,7 @@ def tier_of(policy: Tiered) -> str:
 
 
 def default_types(policy: Tiered) -> list[str]:
-    """The directions of a policy that names none (data model 2.10)."""
+    """The directions of a policy that names none (docs/reference/data-model.md#networkpolicy)."""
     spec = policy.spec
     if not spec.egress:
         return [INGRESS]

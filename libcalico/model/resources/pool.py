@@ -1,4 +1,5 @@
-"""The IPPool resource (data model 2.3). Rules over several pools: libcalico/pools.py.
+"""The IPPool resource (docs/reference/data-model.md#ippool). Rules over several pools:
+libcalico/pools.py.
 
 Tested in tests/libcalico/test_golden.py.
 """

@@ -1,4 +1,4 @@
-"""The Profile resource (data model 2.14) and the one that always exists (1.2).
+"""The Profile resource (docs/reference/data-model.md#profile) and the one that always exists (1.2).
 
 Tested in tests/libcalico/test_golden.py.
 """

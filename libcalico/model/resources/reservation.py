@@ -1,4 +1,5 @@
-"""The IPReservation resource (data model 2.4): addresses that are never assigned by themselves.
+"""The IPReservation resource (docs/reference/data-model.md#ipreservation): addresses that are never
+assigned by themselves.
 
 Tested in tests/libcalico/test_golden.py.
 """

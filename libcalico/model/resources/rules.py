@@ -1,4 +1,4 @@
-"""Policy rules as profiles and policies share them (data model 2.10).
+"""Policy rules as profiles and policies share them (docs/reference/data-model.md#networkpolicy).
 
 Since v3.32 an empty `source` or `destination` is not written; before, `{}` was. Both
 read as the same empty `EntityRule`. Decoding makes ports and protocols canonical and keeps

@@ -1,4 +1,5 @@
-"""NetworkSet and GlobalNetworkSet (data model 2.12): labelled networks for selectors.
+"""NetworkSet and GlobalNetworkSet (docs/reference/data-model.md#networkset): labelled networks for
+selectors.
 
 Tested in tests/libcalico/test_golden.py and tests/libcalico/test_policy_model.py.
 """

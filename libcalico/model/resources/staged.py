@@ -1,4 +1,5 @@
-"""Staged policies (data model 2.11): what a policy would be. Stored and shown, never enforced.
+"""Staged policies (docs/reference/data-model.md#staged-policies): what a policy would be. Stored
+and shown, never enforced.
 
 Tested in tests/libcalico/test_golden.py and tests/libcalico/test_defaults.py.
 """

@@ -1,7 +1,7 @@
 """Values of the status keys: life signs of felix and of calico-node, and the endpoints' states.
 
-Source: data model 1.10; `LifeSign` is ours alone. The bytes of a real Calico are held in
-tests/libcalico/test_etcd_keys.py.
+Source: docs/reference/data-model.md#status-keys; `LifeSign` is ours alone. The bytes of a real
+Calico are held in tests/libcalico/test_etcd_keys.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rules of BGPConfiguration and BGPPeer (data model 2.5, 2.6).
+"""Rules of BGPConfiguration and BGPPeer (docs/reference/data-model.md#bgpconfiguration, #bgppeer).
 
 Tested in tests/libcalico/test_validate.py and tests/libcalico/test_invalid_documents.py.
 """

@@ -1,4 +1,5 @@
-"""Rules of BGPFilter (data model 2.7). Tested in tests/libcalico/test_invalid_documents.py."""
+"""Rules of BGPFilter (docs/reference/data-model.md#bgpfilter). Tested in
+tests/libcalico/test_invalid_documents.py."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Checks of single fields, shared by the validators of all kinds.
 
 A check adds to a list of problems and goes on, so that a user sees all of them at once.
-The rules are Calico's (data model 2.0).
+The rules are Calico's (docs/reference/data-model.md#validation).
 Tested in tests/libcalico/test_invalid_documents.py.
 """
 

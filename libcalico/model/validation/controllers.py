@@ -1,4 +1,5 @@
-"""Rules of KubeControllersConfiguration (data model 2.16).
+"""Rules of KubeControllersConfiguration
+(docs/reference/data-model.md#kubecontrollersconfiguration).
 
 Tested in tests/libcalico/test_invalid_documents.py.
 """

@@ -1,4 +1,5 @@
-"""Rules of WorkloadEndpoint and HostEndpoint (data model 2.2, 2.13, 3.1).
+"""Rules of WorkloadEndpoint and HostEndpoint (docs/reference/data-model.md#workloadendpoint,
+#hostendpoint, #endpoint-names).
 
 Tested in tests/libcalico/test_validate.py and tests/libcalico/test_invalid_documents.py.
 """

@@ -1,4 +1,5 @@
-"""Rules of FelixConfiguration (data model 2.8), mostly one table by field.
+"""Rules of FelixConfiguration (docs/reference/data-model.md#felixconfiguration), mostly one table
+by field.
 
 Words are taken in any letter case where Felix takes them so. A field that stands in no
 table here is checked by its type alone, as in Calico.

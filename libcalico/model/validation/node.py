@@ -1,4 +1,4 @@
-"""Rules of Node and CalicoNodeStatus (data model 2.1, 2.18).
+"""Rules of Node and CalicoNodeStatus (docs/reference/data-model.md#node, #caliconodestatus).
 
 Tested in tests/libcalico/test_invalid_documents.py.
 """

@@ -1,4 +1,5 @@
-"""Rules of policies and network sets (data model 2.0, 2.10, 2.12).
+"""Rules of policies and network sets (docs/reference/data-model.md#validation, #networkpolicy,
+#networkset).
 
 Tested in tests/libcalico/test_validate_policy.py.
 """

@@ -1,4 +1,5 @@
-"""Rules of one IPPool (data model 2.3); rules over several pools: libcalico/pools.py.
+"""Rules of one IPPool (docs/reference/data-model.md#ippool); rules over several pools:
+libcalico/pools.py.
 
 Tested in tests/libcalico/test_validate.py and tests/libcalico/test_invalid_documents.py.
 """

@@ -1,4 +1,5 @@
-"""Rules of one policy rule, whichever resource it stands in (data model 2.10, 1.7).
+"""Rules of one policy rule, whichever resource it stands in
+(docs/reference/data-model.md#networkpolicy, #ports-and-protocols).
 
 A rule that contradicts itself, or that no data plane could match, is refused where it is
 written: found later it could only be left out, and nobody would know.

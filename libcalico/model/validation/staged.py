@@ -1,4 +1,5 @@
-"""Rules of staged policies (data model 2.11): those of the policies, and what Delete may say.
+"""Rules of staged policies (docs/reference/data-model.md#staged-policies): those of the policies,
+and what Delete may say.
 
 Tested in tests/libcalico/test_invalid_documents.py.
 """

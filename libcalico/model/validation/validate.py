@@ -1,7 +1,8 @@
 """What Calico refuses, refused in the same places: one function per kind.
 
-`validate` raises the first problem; `problems` lists all. The rules are those of data
-model section 2 (the Go validators and the CRD schema together, for 3.26 to today's: what one
+`validate` raises the first problem; `problems` lists all. The rules are those of
+docs/reference/data-model.md#validation (the Go validators and the CRD schema together, for 3.26 to
+today's: what one
 of these releases takes is taken). What depends on other objects is elsewhere
 (libcalico/pools.py); types and unknown fields are libcalico/model/base/shape.py's.
 

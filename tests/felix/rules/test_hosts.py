@@ -158,7 +158,8 @@ def test_all_interfaces_do_not_judge_what_the_host_sends_to_its_workloads(table:
 
 
 def test_names_are_calicos() -> None:
-    """Reference 6: the first pair is exactly as long as names may be, the second is hashed."""
+    """Source: docs/reference/dataplane.md#host-endpoints. The first pair is exactly as long as
+    names may be, the second is hashed."""
     own = host_chains("*", EndpointPolicy(), "filter", MARKS, VERDICTS)
     assert [chain.name for chain in own][:2] == [
         "cali-th-any-interface-at-all",

@@ -99,7 +99,8 @@ RECORDED = {
 
 
 def hashes(chain: str, rules: tuple[Rule, ...]) -> str:
-    """The published hashes of a chain (dataplane reference 2.12), written independently."""
+    """The published hashes of a chain (docs/reference/dataplane.md#chain-names-and-hashes), written
+    independently."""
     digest, out = hashlib.sha224(chain.encode()).digest(), []
     for rule in rules:
         text = f"-A {chain} HASH {render_rule(rule)}"

@@ -141,7 +141,8 @@ async def _report(model: Explorer, store: Any) -> None:
 
 
 def half_claim(model: Explorer, host: Host) -> None:
-    """This host ran Calico, which died between the two writes of a claim (data model 4.3)."""
+    """This host ran Calico, which died between the two writes of a claim
+    (docs/reference/data-model.md#block-affinities)."""
     if model.pick(3):
         return
     name = model.one(["p", "q"])

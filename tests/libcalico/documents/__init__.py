@@ -1,7 +1,7 @@
 """Documents that Calico refuses, and borderline ones that it takes: one module by subject.
 
 A case is one YAML document. Refused ones say at which path and by which rule; what stands
-in these tables was taken from the rules of data model section 2, not from our validators.
+in these tables was taken from the rules of the reference, not from our validators.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""BGPConfiguration, BGPPeer, BGPFilter (data model 2.5 to 2.7)."""
+"""BGPConfiguration, BGPPeer, BGPFilter (docs/reference/data-model.md#bgpconfiguration, #bgppeer,
+#bgpfilter)."""
 
 # A case is a line, however long.
 # ruff: noqa: E501

@@ -1,4 +1,5 @@
-"""Node, CalicoNodeStatus, WorkloadEndpoint, HostEndpoint (data model 2.1, 2.2, 2.13, 2.18)."""
+"""Node, CalicoNodeStatus, WorkloadEndpoint, HostEndpoint (docs/reference/data-model.md#node,
+#workloadendpoint, #hostendpoint, #caliconodestatus)."""
 
 # A case is a line, however long.
 # ruff: noqa: E501

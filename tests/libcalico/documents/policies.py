@@ -1,4 +1,4 @@
-"""Policies, staged policies, tiers, profiles, network sets (data model 2.9 to 2.14)."""
+"""Policies, staged policies, tiers, profiles, network sets (docs/reference/data-model.md)."""
 
 # A case is a line, however long.
 # ruff: noqa: E501

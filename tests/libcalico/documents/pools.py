@@ -1,4 +1,5 @@
-"""IPPool, IPReservation, BlockAffinity, IPAMConfiguration (data model 2.3, 2.4, 2.17)."""
+"""IPPool, IPReservation, BlockAffinity, IPAMConfiguration (docs/reference/data-model.md#ippool,
+#ipreservation, #ipam-objects)."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from tests.felix.policy_objects import allow, rule
 
 
 def uid(prefix: str, text: str) -> str:
-    """The identity as the reference (1.3) defines it."""
+    """The identity as the reference (docs/reference/dataplane.md#identity-of-sets) defines it."""
     digest = hashlib.sha224(f"{prefix}:{text}".encode()).digest()
     return f"{prefix}:" + base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
