@@ -1,4 +1,4 @@
-"""`./run lint`: ruff, mypy --strict, import contracts, manifests, room sizes, tests, prose, names."""
+from tests import counters, invariants, prose, sources
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import grimp
 
-from tests import counters, invariants, prose
+from tests import counters, invariants, prose, sources
 from tests.simulation import planting
 
 ROOT = Path(__file__).parent.parent
@@ -229,6 +229,7 @@ def main() -> None:
         ("planted bugs apply", stale_patches()),
         ("prose of the documentation", prose.complaints(prose.pages(ROOT))),
         ("invariants", invariants.complaints()),
+        ("references", references.complaints()),
     )
     for name, found in looks:
         failed |= bool(found)
