@@ -2,8 +2,7 @@
 
 `validate` raises the first problem; `problems` lists all. The rules are those of
 docs/reference/data-model.md#validation (the Go validators and the CRD schema together, for 3.26 to
-today's: what one
-of these releases takes is taken). What depends on other objects is elsewhere
+today's: what one of these releases takes is taken). What depends on other objects is elsewhere
 (libcalico/pools.py); types and unknown fields are libcalico/model/base/shape.py's.
 
 Tested in tests/libcalico/test_validate.py and tests/libcalico/test_invalid_documents.py.
