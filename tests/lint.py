@@ -1,4 +1,4 @@
-from tests import counters, invariants, prose, sources
+"""`./run lint`: ruff, mypy --strict, import contracts, manifests, room sizes, prose, citations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import grimp
 
-from tests import counters, invariants, prose, sources
+from tests import counters, invariants, prose, references
 from tests.simulation import planting
 
 ROOT = Path(__file__).parent.parent

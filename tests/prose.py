@@ -26,6 +26,7 @@ GENERATED = frozenset(
     for page in (
         "cni-conformance",
         "felix-configuration",
+        "invariants",
         "fields",
         "promises",
         "rbac",

@@ -2,13 +2,8 @@
 
 A route gets the communities of every entry whose CIDR it lies in. A community is written out
 (`aa:nn`, `aa:nn:mm`) or is a name of `spec.communities`. The list of a node's own
-<<<<<<< HEAD:bgp/routes/communities.py
-BGPConfiguration replaces the cluster's (dataplane reference 5.8); the names are always the
-cluster's. Tested in tests/bgp/test_communities.py.
-=======
 BGPConfiguration replaces the cluster's (docs/reference/dataplane.md#communities-and-filters); the
 names are always the cluster's. Tested in tests/bgp/test_communities.py.
->>>>>>> 283614f (docstrings: sources lead to pages of this repository):bgp/routes/tagging.py
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class DatastoreLimit:
 
 
 def as_cni_error(error: BaseException) -> CNIError:
-    """The code and sentence for a runtime (conformance section 7)."""
+    """The code and sentence for a runtime (docs/reference/cni.md#errors)."""
     match error:
         case CNIError():
             return error

@@ -143,7 +143,8 @@ def _configured_mtu(services: DaemonContext, mtu: int) -> int:
 
 
 def _node_mtu(services: DaemonContext, request: Request) -> int:
-    """What felix found out, else what the default route's link has (data model 5.1, `mtu`)."""
+    """What felix found out, else what the default route's link has
+    (docs/reference/data-model.md#cni-configuration, `mtu`)."""
     file = services.settings.mtu_file
     try:
         mtu = services.mtu(file)

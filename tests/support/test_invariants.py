@@ -18,7 +18,7 @@ FLUSH = '''"""A table.
 TBX-1: a row is
     whole.
 TBX-2: rows are sorted,
-by key. Tested in tests/linux/test_tables.py.
+by key. Tested in tests/linux/test_delta_table.py.
 """
 '''
 IN_A_SENTENCE = '"""A name. Invariant NMX-1: it never\nchanges (tests/lab/test_pods.py)."""\n'
@@ -48,7 +48,7 @@ def test_each_form_is_read() -> None:
         "tests/felix/kernel/test_repair.py",
     )
     assert found["QUX-1"].tests == named
-    assert found["TBX-1"].tests == ("tests/linux/test_tables.py",)
+    assert found["TBX-1"].tests == ("tests/linux/test_delta_table.py",)
 
 
 def test_a_file_that_names_no_test_has_its_mirror() -> None:
@@ -59,7 +59,7 @@ def test_a_file_that_names_no_test_has_its_mirror() -> None:
 def test_a_test_cites() -> None:
     """A helper of tests may declare, in a block that says so."""
     files = {
-        "tests/linux/test_tables.py": FLUSH,
+        "tests/linux/test_delta_table.py": FLUSH,
         "tests/linux/rows.py": FLUSH,
         "tests/linux/queue.py": IN_A_BLOCK,
     }

@@ -60,7 +60,7 @@ def test_pronouns_without_a_referent_are_counted_as_whole_words() -> None:
 
 def test_what_is_missing_names_a_promise_or_the_roadmap() -> None:
     page = (
-        "It is not yet so.\n\nIt is not yet so (M-12).\n\nNot in this release: [x](roadmap.md).\n"
+        "It is not yet so.\n\nIt is not yet so (M-124).\n\nNot in this release: [x](roadmap.md).\n"
     )
     found = prose.unreferenced(prose.sentences("p.md", page))
     assert [one.text for one in found] == ["It is not yet so."]

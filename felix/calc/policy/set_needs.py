@@ -25,7 +25,8 @@ class SetNeed:
 
 
 def selector_set(selector: Selector) -> SetNeed:
-    """The set of whom a selector matches; its id is Calico's (reference 1.3)."""
+    """The set of whom a selector matches; its id is Calico's
+    (docs/reference/dataplane.md#identity-of-sets)."""
     return SetNeed(selector.uid, selector)
 
 
