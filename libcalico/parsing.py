@@ -10,10 +10,10 @@ tests/e2e/test_nasty_settings.py holds every reader to it.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from libcalico import durations
 from libcalico.errors import InvalidValue
@@ -110,6 +110,27 @@ def address(text: str, default_port: int = 0, *, path: bool = False) -> Address:
     return Address(
         secure, host, found or default_port or (443 if secure else 80), parts.path.rstrip("/")
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Proxy:
+    """An HTTP proxy. `credentials`: `USER:PASSWORD`, decoded; empty for none."""
+
+    host: str
+    port: int
+    credentials: str = field(default="", repr=False)
+
+
+def proxy(text: str) -> Proxy:
+    """`http://[USER:PASSWORD@]HOST[:PORT]`, port 80 where none stands. Raises ValueError."""
+    scheme, separator, rest = text.partition("://")
+    if scheme != "http" or not separator:
+        raise ValueError("it does not begin with http://")
+    pair, _, at = rest.rpartition("@")
+    found = address(f"http://{at}", 80)
+    user, _, password = pair.partition(":")
+    credentials = f"{unquote(user)}:{unquote(password)}" if pair else ""
+    return Proxy(found.host, found.port, credentials)
 
 
 def _check_ipv6(host: str) -> None:

@@ -26,7 +26,7 @@ from cni.request.attachment import attachment_of
 from cni.request.errors import CNIError, Code, error_object
 from cni.request.request import Command, Request, parse_request, request_version
 from cni.request.result import Result, encode
-from cni.socket import protocol
+from cni.socket import call_log, protocol
 from cni.socket.caller import MARGIN_SECONDS, Caller
 from cni.socket.channel import Channel
 from cni.socket.container_locks import ContainerLocks
@@ -194,6 +194,7 @@ class Server:
         trace: Trace,
         deadline: float,
     ) -> str:
+        call_log.wish(request.config.log_level)
         seconds = max(min(deadline, LONGEST_SECONDS) - MARGIN_SECONDS, MARGIN_SECONDS)
         match request.command:
             case Command.ADD:

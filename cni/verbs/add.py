@@ -66,7 +66,6 @@ async def add(
 
     `line` leads to the executable, which runs another IPAM plugin where one is configured.
     """
-    call_log.wish(request.config.log_level)
     attachment = attachment_of(request, services.node)
     call = Adding(services, request, netns_fd, trace, line, attachment)
     try:

@@ -137,7 +137,7 @@ class Kubeconfig:
             yield self._label, Path(), self._inline.encode()
             return
         listed = [Path(one).expanduser() for one in self._path.split(os.pathsep) if one]
-        there = [one for one in listed if one.exists()]
+        there = [one for one in listed if _may_be_there(one)]
         # Where none is there the first one's error says so.
         for path in there or listed[:1]:
             yield str(path), path.parent, content_of(path, "the kubeconfig")
@@ -161,6 +161,17 @@ class Kubeconfig:
         raise NoAccess(f"{self._label}: {list_name}: holds none with the name {name!r}")
 
 
+def _may_be_there(path: Path) -> bool:
+    """False where it does not exist. What else is wrong is said when the file is read."""
+    try:
+        path.stat()
+    except (FileNotFoundError, ValueError):
+        return False
+    except OSError:
+        return True
+    return True
+
+
 def _parse(label: str, raw: bytes) -> Tree:
     try:
         tree = parsing.yaml_tree(raw)
@@ -173,7 +184,10 @@ def _parse(label: str, raw: bytes) -> Tree:
 
 def _proxy(at: _File, cluster: Tree) -> str:
     url = at.word(cluster, "cluster", "proxy-url")
-    if url and not url.startswith("http://"):
-        rule = "must be http://HOST:PORT; no other kind of proxy is used"
-        raise at.bad("clusters[].cluster.proxy-url", rule)
+    if url:
+        try:
+            parsing.proxy(url)
+        except ValueError:
+            rule = "must be http://HOST:PORT; no other kind of proxy is used"
+            raise at.bad("clusters[].cluster.proxy-url", rule) from None
     return url

@@ -10,8 +10,8 @@ import asyncio
 import base64
 import socket
 from collections.abc import Awaitable, Callable
-from urllib.parse import unquote, urlsplit
 
+from libcalico import parsing
 from libcalico.kubernetes.errors import Unreachable
 
 _HEAD_LIMIT = 16 * 1024
@@ -23,14 +23,13 @@ async def through(proxy: str, host: str, port: int, connect: Connect) -> socket.
 
     `proxy` is `http://[USER:PASSWORD@]HOST:PORT`; `connect` opens the connection to it.
     """
-    parts = urlsplit(proxy)
     try:
-        at, at_port = parts.hostname or "", parts.port or 80
-    except ValueError:
-        raise Unreachable("proxy-url has no port that is a number") from None
-    named = f"the proxy {at}:{at_port}"
+        at = parsing.proxy(proxy)
+    except ValueError as problem:
+        raise Unreachable(f"proxy-url is no address of a proxy: {problem}") from None
+    named = f"the proxy {at.host}:{at.port}"
     try:
-        plain = await connect(at, at_port)
+        plain = await connect(at.host, at.port)
     except OSError as problem:
         raise Unreachable(f"{named}: no connection: {problem.strerror or problem}") from None
     except Unreachable as problem:
@@ -38,9 +37,9 @@ async def through(proxy: str, host: str, port: int, connect: Connect) -> socket.
     try:
         target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         lines = [f"CONNECT {target} HTTP/1.1", f"host: {target}"]
-        if parts.username is not None:
-            pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-            lines.append(f"proxy-authorization: Basic {base64.b64encode(pair.encode()).decode()}")
+        if at.credentials:
+            word = base64.b64encode(at.credentials.encode()).decode()
+            lines.append(f"proxy-authorization: Basic {word}")
         loop = asyncio.get_running_loop()
         await loop.sock_sendall(plain, "\r\n".join([*lines, "", ""]).encode("latin-1"))
         _check(await _head(plain), named)

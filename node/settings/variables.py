@@ -110,7 +110,7 @@ VARIABLES = (
     Variable(
         "CALICO_POOL_ALLOW_OVERLAP",
         "false",
-        "`true`: a default pool may lie over a network that is somebody's already",
+        "`true`: a default pool may lie over a network that is in use already",
     ),
     Variable(
         "CLUSTER_TYPE",
@@ -126,11 +126,11 @@ VARIABLES = (
     Variable(
         "CALICO_DISABLE_FILE_LOGGING",
         "",
-        "`true`: the agents log where this process does, whatever CALICO_LOG_DIR says; `false`:"
+        "`true`: the agents log where this process does; CALICO_LOG_DIR does not count; `false`:"
         " into files, below /var/log/calico where that names no directory",
     ),
     Variable("CALICO_LOG_DIR", "", "the directory of the agents' log files"),
-    Variable("CALICO_DISABLE_FELIX", "false", "`true`: felix is started by somebody else"),
+    Variable("CALICO_DISABLE_FELIX", "false", "`true`: felix is started by other means"),
     Variable(
         "CALICO_MANAGE_CNI",
         "true",

@@ -24,7 +24,7 @@ async def main():
         thread.start()
         thread.join()
     full = resident()
-    malloc_trim.PAUSE, spare.WORTH_CPU = 0.05, 0.0
+    malloc_trim.PAUSE, malloc_trim.WORTH_CPU = 0.05, 0.0
     task = asyncio.create_task(malloc_trim.give_back())
     await asyncio.sleep(0.5)
     task.cancel()

@@ -94,3 +94,14 @@ def test_a_small_file_that_means_something_endless_is_refused(text: str, why: st
     with pytest.raises(ValueError, match=why):
         parsing.yaml_tree(text)
     assert parsing.yaml_tree("a: &a [1]\nb: [*a, *a]\n") == {"a": [1], "b": [[1], [1]]}
+
+
+def test_a_proxy_has_a_user_a_password_and_a_port_or_none_of_them() -> None:
+    assert parsing.proxy("http://me:s%40crt@10.0.0.1:3128") == parsing.Proxy(
+        "10.0.0.1", 3128, "me:s@crt"
+    )
+    assert parsing.proxy("http://proxy") == parsing.Proxy("proxy", 80)
+    assert "s@crt" not in repr(parsing.proxy("http://me:s%40crt@proxy"))
+    for text in ("https://proxy", "http://proxy:x", "http://", "socks5://proxy", "proxy:3128"):
+        with pytest.raises(ValueError):
+            parsing.proxy(text)
