@@ -14,10 +14,7 @@ routes when the hold time ends. So a ping is always outstanding when nothing els
 and the child is killed long before (BGP-3), during a reload too. It counts its own ticks,
 not the clock: when this whole machine stood still, nobody is to blame.
 
-What a peer said and cannot be read is asked for once more (`repairs`): by a route refresh, or by
-a new session with a peer that knows none (BGP-7).
-
-Invariant:
+Invariant (`repairs` holds it, by a route refresh or a new session):
   BGP-7  A route that could not be read is asked for again: its peer's table does not stay behind.
 Tested in tests/bgp/test_speaker_contract.py.
 """
