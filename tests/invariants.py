@@ -12,18 +12,21 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).parent.parent
+from tests.listed import ROOT, texts
+
+PATTERNS = ("*.py", "*.c", "*.h", "*.md", "*.patch")
+"""The files that may declare or cite."""
 PAGE = "docs/invariants.md"
 GENERATED = (PAGE, "docs/promises.md", "docs/promises.tsv", "docs/cni-conformance.md")
 """Pages whose ids come from elsewhere."""
 
 _ID = r"[A-Z][A-Z0-9]*-[1-9][0-9]*"
+_CITED = re.compile(r"(?<![\w-])([A-Z][A-Z0-9]*)-(\d+)(?![\w-])")
 _LINE = re.compile(rf"(?P<indent> *)(?P<id>{_ID})(?:  +|: )(?P<text>\S.*)")
 _SENTENCE = re.compile(rf"\bInvariant (?P<id>{_ID}):\s+(?P<text>.*)", re.DOTALL)
 _BLOCK = re.compile(r"Invariants?\b.*:$")
@@ -41,28 +44,14 @@ class Invariant(NamedTuple):
     """Those that the docstring names; paths where the file is known."""
 
 
-def texts() -> dict[str, str]:
-    """Each file that may declare or cite: its path and text."""
-    words = [
-        "git",
-        "ls-files",
-        "-co",
-        "--exclude-standard",
-        "*.py",
-        "*.c",
-        "*.h",
-        "*.md",
-        "*.patch",
-    ]
-    listed = subprocess.run(words, cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    paths = (ROOT / name for name in listed.split())
-    return {str(path.relative_to(ROOT)): path.read_text() for path in paths if path.is_file()}
-
-
 def declared(files: Mapping[str, str]) -> list[Invariant]:
     """All invariants of these files, by id and file. Pure."""
+    known: dict[str, list[str]] = {}
+    for each in files:
+        if each.startswith("tests/"):
+            known.setdefault(each.rpartition("/")[2], []).append(each)
     found = [
-        Invariant(name, sentence, file, _tests(doc, file, files))
+        Invariant(name, sentence, file, _tests(doc, file, known))
         for file, text in files.items()
         if file.endswith((".py", ".c")) and not Path(file).name.startswith("test_")
         for doc in [_docstring(file, text)]
@@ -116,20 +105,19 @@ def _plain(text: str) -> str:
     return sentence[:1].upper() + sentence[1:]
 
 
-def _tests(doc: str, file: str, files: Iterable[str]) -> tuple[str, ...]:
+def _tests(doc: str, file: str, known: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
     """The tests that the docstring names; a bare name is one of the folder before, or of the room.
 
-    A file that names none has the test of its own name.
+    A file that names none has the test of its own name. `known`: the paths of each test's name.
     """
     found: dict[str, None] = {}
     folder = f"tests/{file.split('/')[0]}"
-    known = list(files)
     for name in _TEST.findall(doc) or [f"test_{Path(file).stem}.py"]:
         if "/" in name:
             folder = name.rpartition("/")[0]
             found[name] = None
             continue
-        places = [each for each in known if Path(each).name == name and each.startswith("tests/")]
+        places = known.get(name, ())
         near = [each for each in places if each.rpartition("/")[0] == folder]
         room = [each for each in places if each.split("/")[1] == file.split("/")[0]]
         found.update(dict.fromkeys((near or room or places)[:1]))
@@ -141,23 +129,28 @@ def _order(name: str) -> tuple[str, int]:
     return prefix, int(number)
 
 
-def problems(files: Mapping[str, str], others: Iterable[str]) -> list[str]:
+def problems(
+    invariants: Iterable[Invariant], files: Mapping[str, str], others: Iterable[str]
+) -> list[str]:
     """Ids that two declare, and ids that nothing declares. Pure.
 
-    `others` are ids of other lists, promises and the CNI checklist: no invariant has one of
-    them, with or without zeros in front of its number, and all of them may be cited.
+    `invariants` are those of the files. `others` are ids of other lists, promises and the CNI
+    checklist: no invariant has one of them, with or without zeros in front of its number, and all
+    of them may be cited.
     """
     place = {_order(name): "a promise or of the checklist" for name in others}
     found: list[str] = []
-    for each in declared(files):
+    for each in invariants:
         if first := place.get(_order(each.id)):
             found.append(f"{each.file}: {each.id} is an id of {first}, too")
         place.setdefault(_order(each.id), each.file)
     prefixes = {prefix for prefix, _ in place}
-    cited = re.compile(rf"(?<![\w-])({'|'.join(sorted(prefixes))})-(\d+)(?![\w-])")
     for file, text in files.items():
-        names = {match[0] for match in cited.finditer(text) if file not in GENERATED}
-        lost = sorted(name for name in names if _order(name) not in place)
+        names = set() if file in GENERATED else {match[0] for match in _CITED.finditer(text)}
+        orders = {name: _order(name) for name in names}
+        lost = sorted(
+            name for name, order in orders.items() if order[0] in prefixes and order not in place
+        )
         found += [f"{file}: {name} is declared nowhere" for name in lost]
     return found
 
@@ -189,21 +182,22 @@ def other_ids() -> set[str]:
     return {line.split("\t")[0] for line in lines if line and not line.startswith("#")}
 
 
-def complaints() -> list[str]:
+def complaints(files: Mapping[str, str]) -> list[str]:
     """What `./run lint` says: problems of ids, and a page that is stale."""
-    files = texts()
-    found = problems(files, other_ids())
-    if files.get(PAGE) != render(declared(files)):
+    invariants = declared(files)
+    found = problems(invariants, files, other_ids())
+    if files.get(PAGE) != render(invariants):
         found.append(f"{PAGE} is not what the docstrings say: ./run invariants writes it")
     return found
 
 
 def main(arguments: list[str]) -> int:
     """Write the page, or with `--check` compare it."""
+    files = texts(*PATTERNS)
     if "--check" not in arguments:
-        (ROOT / PAGE).write_text(render(declared(texts())))
+        (ROOT / PAGE).write_text(render(declared(files)))
         return 0
-    found = complaints()
+    found = complaints(files)
     sys.stderr.writelines(f"{line}\n" for line in found)
     return 1 if found else 0
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import grimp
 
-from tests import counters, invariants, prose, references
+from tests import counters, invariants, listed, prose, references
 from tests.simulation import planting
 
-ROOT = Path(__file__).parent.parent
+ROOT = listed.ROOT
 BIN = Path(sys.executable).parent
 SMALL, LARGEST, SHARE = 300, 600, 0.9
 PRODUCT = (
@@ -35,14 +35,7 @@ CHECKS = (
 
 def python_files() -> list[Path]:
     """Every Python file that is ours: tracked by git, or untracked and not ignored."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard", "*.py"],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout.split()
-    return [ROOT / name for name in listed if (ROOT / name).exists()]
+    return listed.files("*.py")
 
 
 def sizes() -> list[str]:
@@ -218,6 +211,7 @@ def main() -> None:
         if run.returncode != 0:
             failed = True
             print(run.stdout + run.stderr)
+    documented = listed.texts(*invariants.PATTERNS)
     looks = (
         ("file sizes", sizes()),
         ("tests that docstrings name", strays()),
@@ -228,8 +222,8 @@ def main() -> None:
         ("readers that nesting ends", narrow_readers()),
         ("planted bugs apply", stale_patches()),
         ("prose of the documentation", prose.complaints(prose.pages(ROOT))),
-        ("invariants", invariants.complaints()),
-        ("references", references.complaints()),
+        ("invariants", invariants.complaints(documented)),
+        ("references", references.complaints(documented)),
     )
     for name, found in looks:
         failed |= bool(found)
