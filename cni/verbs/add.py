@@ -200,9 +200,7 @@ async def _wire(
     trace.mark("offer")
     # The transaction is on its way, and felix at work: this takes no time of its own.
     ends = await veth.made()
-    await veth.configure(
-        addresses, extra_routes.plain(destinations(call.request, source.extra), source.extra)
-    )
+    await veth.configure(addresses, _destinations(call, source))
     extra_routes.install(veth.pod, ends.pod, source.extra)
     trace.mark("wire")
 
