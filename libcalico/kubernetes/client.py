@@ -8,7 +8,7 @@ Tested in tests/apiserver/test_client.py and test_credentials.py against a real 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import Any, TypeVar
 from urllib.parse import urlencode
@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from libcalico.clusterinfo import our_version
-from libcalico.kubernetes.credentials import Access, Source, as_of_now, refuse
+from libcalico.kubernetes.credentials import Access, Renewing, Source, refuse
 from libcalico.kubernetes.decoding import (
     EVERYTHING,
     Event,
@@ -32,6 +32,7 @@ from libcalico.kubernetes.tls import Contexts
 from libcalico.kubernetes.wire import Connection, Head
 
 T = TypeVar("T", bound=Object)
+R = TypeVar("R")
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
@@ -70,15 +71,10 @@ class Client:
         content: str = JSON,
     ) -> bytes:
         """The body of the answer. Raises KubernetesError; ApiError for every status above 299."""
-        tried = f"{method} {path}"
-        access = await self._access(tried)
-        try:
-            return await self._request(access, method, path, query, body, content)
-        except Unauthorized:
-            fresh = await self._fresh(tried, access)
-            if fresh is None:
-                raise
-            return await self._request(fresh, method, path, query, body, content)
+        return await self._admitted(
+            f"{method} {path}",
+            lambda access: self._request(access, method, path, query, body, content),
+        )
 
     async def get(self, resource: Resource[T], name: str, namespace: str = "") -> T:
         """One object. Raises KubernetesError, ObjectNotFound where there is none."""
@@ -170,14 +166,9 @@ class Client:
             "resourceVersion": revision,
         }
         tried = f"watch {path}"
-        access = await self._access(tried)
-        try:
-            connection, head = await self._begin(tried, access, path, asked)
-        except Unauthorized:
-            fresh = await self._fresh(tried, access)
-            if fresh is None:
-                raise
-            connection, head = await self._begin(tried, fresh, path, asked)
+        connection, head = await self._admitted(
+            tried, lambda access: self._begin(tried, access, path, asked)
+        )
         try:
             yield b""
             async with aclosing(connection.lines(head, self._silence)) as lines:
@@ -201,15 +192,27 @@ class Client:
                 raise
             return connection, head
 
-    async def _access(self, tried: str) -> Access:
-        async with self._deadline(tried):
-            return await as_of_now(self._source)
+    async def _admitted(self, tried: str, attempt: Callable[[Access], Awaitable[R]]) -> R:
+        """What an attempt gives; after a 401 once more, if there is another access by then.
 
-    async def _fresh(self, tried: str, refused: Access) -> Access | None:
-        """After a 401: another access, if there is one. It rotated meanwhile, or is renewed."""
-        refuse(self._source, refused)
-        fresh = await self._access(tried)
-        return None if fresh == refused else fresh
+        It may have rotated between reading it and being asked for it, or is renewed.
+        """
+        access = await self._access(tried)
+        try:
+            return await attempt(access)
+        except Unauthorized:
+            refuse(self._source, access)
+            fresh = await self._access(tried)
+            if fresh == access:
+                raise
+            return await attempt(fresh)
+
+    async def _access(self, tried: str) -> Access:
+        """The access as of now; one that may take seconds is waited for beside the loop."""
+        if not isinstance(self._source, Renewing):
+            return self._source()
+        async with self._deadline(tried):
+            return await asyncio.to_thread(self._source)
 
     async def _request(
         self,

@@ -5,7 +5,6 @@ Tested in tests/libcalico/test_kubernetes_access.py and tests/apiserver/test_cre
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,8 +30,8 @@ class Access:
     insecure: bool = False
     """Asked for by name: the server is not verified."""
 
-    proxy: str = field(default="", repr=False)
-    """The HTTP proxy that connects us, a URL that may hold a password; empty: no proxy."""
+    proxy: parsing.Proxy | None = None
+    """The HTTP proxy that connects us."""
     acting_as: tuple[tuple[str, str], ...] = ()
     """The headers of impersonation: for whom the server shall take us."""
 
@@ -70,11 +69,6 @@ class Renewing:
     def __call__(self) -> Access:
         """The access as of now; a call may block. Raises NoAccess."""
         return self.read()
-
-
-async def as_of_now(source: Source) -> Access:
-    """The access as of now, without holding up the loop. Raises NoAccess."""
-    return await asyncio.to_thread(source) if isinstance(source, Renewing) else source()
 
 
 def refuse(source: Source, access: Access) -> None:

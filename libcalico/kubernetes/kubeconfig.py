@@ -168,7 +168,7 @@ def _may_be_there(path: Path) -> bool:
     except (FileNotFoundError, ValueError):
         return False
     except OSError:
-        return True
+        pass
     return True
 
 
@@ -182,12 +182,10 @@ def _parse(label: str, raw: bytes) -> Tree:
     return tree
 
 
-def _proxy(at: _File, cluster: Tree) -> str:
+def _proxy(at: _File, cluster: Tree) -> parsing.Proxy | None:
     url = at.word(cluster, "cluster", "proxy-url")
-    if url:
-        try:
-            parsing.proxy(url)
-        except ValueError:
-            rule = "must be http://HOST:PORT; no other kind of proxy is used"
-            raise at.bad("clusters[].cluster.proxy-url", rule) from None
-    return url
+    try:
+        return parsing.proxy(url) if url else None
+    except ValueError:
+        rule = "must be http://HOST:PORT; no other kind of proxy is used"
+        raise at.bad("clusters[].cluster.proxy-url", rule) from None

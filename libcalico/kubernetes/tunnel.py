@@ -11,25 +11,21 @@ import base64
 import socket
 from collections.abc import Awaitable, Callable
 
-from libcalico import parsing
 from libcalico.kubernetes.errors import Unreachable
+from libcalico.parsing import Proxy
 
 _HEAD_LIMIT = 16 * 1024
 Connect = Callable[[str, int], Awaitable[socket.socket]]
 
 
-async def through(proxy: str, host: str, port: int, connect: Connect) -> socket.socket:
+async def through(proxy: Proxy, host: str, port: int, connect: Connect) -> socket.socket:
     """A connection to `host`, opened by the proxy. Raises Unreachable, OSError.
 
-    `proxy` is `http://[USER:PASSWORD@]HOST:PORT`; `connect` opens the connection to it.
+    `connect` opens the connection to the proxy.
     """
+    named = f"the proxy {proxy.host}:{proxy.port}"
     try:
-        at = parsing.proxy(proxy)
-    except ValueError as problem:
-        raise Unreachable(f"proxy-url is no address of a proxy: {problem}") from None
-    named = f"the proxy {at.host}:{at.port}"
-    try:
-        plain = await connect(at.host, at.port)
+        plain = await connect(proxy.host, proxy.port)
     except OSError as problem:
         raise Unreachable(f"{named}: no connection: {problem.strerror or problem}") from None
     except Unreachable as problem:
@@ -37,8 +33,8 @@ async def through(proxy: str, host: str, port: int, connect: Connect) -> socket.
     try:
         target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         lines = [f"CONNECT {target} HTTP/1.1", f"host: {target}"]
-        if at.credentials:
-            word = base64.b64encode(at.credentials.encode()).decode()
+        if proxy.credentials:
+            word = base64.b64encode(proxy.credentials.encode()).decode()
             lines.append(f"proxy-authorization: Basic {word}")
         loop = asyncio.get_running_loop()
         await loop.sock_sendall(plain, "\r\n".join([*lines, "", ""]).encode("latin-1"))

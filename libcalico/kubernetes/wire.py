@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from libcalico.kubernetes import tunnel
 from libcalico.kubernetes.errors import Unreachable
+from libcalico.parsing import Proxy
 
 HEAD_LIMIT = 64 * 1024
 BODY_LIMIT = 512 * 1024 * 1024
@@ -67,11 +68,11 @@ class Connection:
         port: int,
         tls: ssl.SSLContext | None,
         server_name: str = "",
-        through: str = "",
+        through: Proxy | None = None,
     ) -> Connection:
-        """Connect, with TLS where there is a context, `through` the proxy of that URL if any."""
+        """Connect, with TLS where there is a context, `through` a proxy if any."""
         try:
-            if through:
+            if through is not None:
                 plain = await tunnel.through(through, host, port, _connected)
             else:
                 plain = await _connected(host, port)

@@ -14,6 +14,7 @@ import yaml
 from libcalico.apiconfig import DatastoreConfig, from_environment
 from libcalico.kubernetes.access import Kubeconfig, Source, find, in_cluster
 from libcalico.kubernetes.errors import NoAccess
+from libcalico.parsing import Proxy
 
 IN_POD = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "443"}
 
@@ -208,7 +209,7 @@ def test_of_several_files_the_first_word_counts_as_in_kubectl(tmp_path: Path) ->
 def test_a_proxy_and_impersonation_are_part_of_the_access(tmp_path: Path) -> None:
     proxy = {"proxy-url": "http://me:hidden@proxy:3128"}
     access = written(tmp_path, tree({"token": "t", "as": "jane"}, proxy))()
-    assert access.proxy == "http://me:hidden@proxy:3128"
+    assert access.proxy == Proxy("proxy", 3128, "me:hidden")
     assert access.acting_as == (("Impersonate-User", "jane"),)
     assert "hidden" not in repr(access)
 

@@ -8,6 +8,7 @@ import pytest
 
 from libcalico.kubernetes.errors import Unreachable
 from libcalico.kubernetes.wire import Connection
+from libcalico.parsing import proxy
 from tests.support.etcd import free_ports
 
 pytestmark = pytest.mark.asyncio
@@ -34,7 +35,9 @@ async def test_a_proxy_that_does_not_connect_is_named(answer: bytes, named: str)
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     with pytest.raises(Unreachable, match=f"the proxy 127.0.0.1:{port}: .*{named}") as caught:
-        await Connection.open("fd00::1", 443, None, "", f"http://me:s%40crt@127.0.0.1:{port}")
+        await Connection.open(
+            "fd00::1", 443, None, "", proxy(f"http://me:s%40crt@127.0.0.1:{port}")
+        )
     server.close()
     assert asked.startswith(b"CONNECT [fd00::1]:443 HTTP/1.1\r\nhost: [fd00::1]:443\r\n")
     assert b"proxy-authorization: Basic bWU6c0BjcnQ=\r\n" in asked
@@ -44,4 +47,4 @@ async def test_a_proxy_that_does_not_connect_is_named(answer: bytes, named: str)
 async def test_a_proxy_that_is_not_there_is_named() -> None:
     (port,) = free_ports(1)
     with pytest.raises(Unreachable, match=f"the proxy 127.0.0.1:{port}: no connection"):
-        await Connection.open("api", 443, None, "", f"http://127.0.0.1:{port}")
+        await Connection.open("api", 443, None, "", proxy(f"http://127.0.0.1:{port}"))
