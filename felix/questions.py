@@ -14,7 +14,7 @@ from typing import Literal, cast
 import msgspec
 
 from felix.dataplane.loop import Dataplane
-from felix.dataplane.rules.chain_store import FILTER
+from felix.dataplane.rules.chain_refcounts import FILTER
 from felix.dataplane.rules.settings import rule_settings
 from felix.explain.answering import chains_of_denials, decide, denials, length, packet_of
 from felix.explain.matching import Matcher

@@ -42,7 +42,6 @@ from felix.dataplane.rules.chain_refcounts import (
     ChainRefcounts,
     Kind,
     Moved,
-    Use,
     named_by,
     profile_key,
 )
@@ -58,8 +57,6 @@ from felix.rules.inputs import RuleSettings
 from felix.rules.model import Action, Chain
 from felix.rules.policy import making, policy_chains
 from libcalico.model.keys import ResourceKey
-
-__all__ = ["FILTER", "ChainStore", "ChainTarget", "Dispatch", "Place", "Use", "profile_key"]
 
 Steps = Iterator[None]
 MANY = 200

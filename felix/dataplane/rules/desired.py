@@ -33,7 +33,8 @@ from felix.config.parameters import Config
 from felix.dataplane.devices.mtu import IPIP, VXLAN, VXLAN_V6
 from felix.dataplane.devices.tunnels import Door
 from felix.dataplane.rules.backend import Tables
-from felix.dataplane.rules.chain_store import FILTER, ChainStore
+from felix.dataplane.rules.chain_refcounts import FILTER
+from felix.dataplane.rules.chain_store import ChainStore
 from felix.dataplane.rules.floating import NONE_FLOATING, floating_addresses
 from felix.dataplane.rules.ipsets import Family, Sets
 from felix.dataplane.rules.settings import rule_settings

@@ -18,7 +18,8 @@ from felix.calc.policy_model import (
     TierView,
     Verb,
 )
-from felix.dataplane.rules.chain_store import ChainStore, profile_key
+from felix.dataplane.rules.chain_refcounts import profile_key
+from felix.dataplane.rules.chain_store import ChainStore
 from felix.rules.hosts import DISPATCH
 from felix.rules.inputs import RuleSettings
 from felix.rules.iptables import render_rules
