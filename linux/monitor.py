@@ -9,7 +9,7 @@ MON-1: after the last change of an object, a batch with that state or an `Overru
        What cannot be read counts as lost.
 MON-2: what waits is bounded: beyond `limit` objects the monitor says `Overrun` instead.
 MON-3: what the kernel told before `catch_up` was called is in an earlier batch, or in `take`. The
-       kernel tells of a change before it answers whoever asked for the change or for a dump.
+       kernel tells of a change before it answers the request for the change or for a dump.
 Tested in tests/linux/test_monitor.py.
 """
 

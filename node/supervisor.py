@@ -2,10 +2,10 @@
 
 Invariants:
   SUP-1  An agent that dies is started again within 0.3 s, unless it keeps dying at once.
-  SUP-2  Whatever an agent leaves behind in its process group dies before its successor starts.
+  SUP-2  All that an agent leaves behind in its process group dies before its successor starts.
   SUP-3  Stopping ends the agents one by one and touches nothing in the kernel: traffic flows on.
-  SUP-4  An agent that ended by itself at that moment (a service manager signals the whole
-         group) holds up nobody.
+  SUP-4  An agent that ended by itself at that moment (a service manager signals the whole group)
+         does not hold up the stop.
 Tested in `tests/node/test_supervisor.py` with real processes.
 """
 

@@ -4,7 +4,7 @@ For `birdc -s`, Calico's own `calicoctl node status` and whatever else asks a BI
 asks may delay the agent: answers are made and written in slices, a reader that does not read is
 cut off, clients and their lines are few and short.
 
-  BCT-1  A socket that somebody else serves is left alone: a BIRD that runs is not replaced.
+  BCT-1  A socket that another process serves is left alone: a BIRD that runs is not replaced.
 Tested in tests/bgp/test_birdctl.py.
 """
 

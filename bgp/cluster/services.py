@@ -5,8 +5,8 @@ every node. Single addresses go out for a service that is chosen: by an entry of
 `externalTrafficPolicy: Local` on the nodes that have a ready endpoint; or one by one where
 ranges of load balancers are not aggregated.
 
-  SVA-1  Nothing outside the configured ranges is ever announced, whatever a Service claims, and
-         never a default route, whatever the ranges are.
+  SVA-1  Nothing outside the configured ranges is ever announced, also if a Service claims it, and
+         never a default route, also if a range is one.
 Where services come from is a seam, `ServiceSource`: the Kubernetes API knows them.
 Tested in tests/bgp/test_services.py.
 """

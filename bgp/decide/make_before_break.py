@@ -8,8 +8,8 @@ successors as well), and some time has passed since.
 
   HND-1  A session between nodes is given up for its successors only while one of them is complete.
   HND-2  A session whose node is gone, or that has no successor at all, ends at once.
-  HND-3  No session outlives its plan by more than LIMIT, whatever its successors do: a peering
-         that an operator deletes ends, though the peers that remain are down.
+  HND-3  No session outlives its plan by more than LIMIT, with or without successors that carry its
+         routes: a peering that an operator deletes ends, though the peers that remain are down.
 Time is a parameter (seconds, monotonic). Tested in tests/bgp/test_make_before_break.py.
 """
 

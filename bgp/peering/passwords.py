@@ -8,7 +8,7 @@ tells their values whenever they change, and only that session is made anew.
   PWD-1  A reference without value refuses its peering; it is never held without password
          unless the reference says `optional`.
   PWD-2  A file that others may read is no secret, and refused.
-  PWD-3  After a restart a value that was known holds until somebody says otherwise: who reads
+  PWD-3  After a restart a value that was known holds until the source says otherwise: the reader of
          Secrets may be away, and the session need not end for that (`bgp.agent.saved_decisions`
          keeps them).
 Tested in tests/bgp/test_passwords.py.

@@ -8,7 +8,7 @@ an annotation because every node must decide alike, and Calico's own nodes ignor
 
   RFL-3  All nodes choose the same reflectors, from the Nodes alone: the oldest ones, so that a
          node that joins changes nothing.
-  RFL-4  One node with a cluster id of its own switches the choice off: somebody planned.
+  RFL-4  One node with a cluster id of its own switches the choice off: an operator has planned.
 Tested in tests/bgp/test_reflectors.py.
 """
 

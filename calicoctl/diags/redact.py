@@ -1,8 +1,8 @@
 """Secrets out of text and documents before a byte of them reaches the disk. Pure.
 
 Invariants:
-  DIAG-1  No password, token or private key that is known, or that a name beside it gives away,
-          is in an archive, in whatever spelling: plain, quoted, base64, in a URL.
+  DIAG-1  No password, token or private key that is known, or that a name beside it gives away, is
+          in an archive, in any spelling: plain, quoted, base64, in a URL.
 
 Three nets, each of which alone would hold most: names of fields and variables, shapes (PEM keys,
 tokens, credentials in URLs), and the values themselves once one net has caught them anywhere: a

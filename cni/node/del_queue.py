@@ -8,10 +8,10 @@ the daemon itself is away (`cni.socket.protocol`, "PendingDelete").
 Invariants (tests/cni/test_felix_client.py, tests/cni/test_daemon_faults.py):
   CNI-17  A record is on the disk (fsync of file and directory) before the DEL is answered.
   CNI-18  A record goes only after its release is committed; replaying one twice is harmless.
-  CNI-19  The record of an ADD is replayed until `LATE_SECONDS` after its first success, whatever
-          DELs come meanwhile: a transaction that a hanging datastore swallowed may still be
-          applied when it wakes up.
-  CNI-22  Replaying never ends: a record that fails, for whatever reason, waits for its next turn.
+  CNI-19  The record of an ADD is replayed until `LATE_SECONDS` after its first success, also when
+          DELs come meanwhile: a transaction that a hanging datastore swallowed may still be applied
+          when it wakes up.
+  CNI-22  Replaying never ends: a record that fails, for any reason, waits for its next turn.
 """
 
 from __future__ import annotations

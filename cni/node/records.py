@@ -13,8 +13,8 @@ A file is written when calls have ended for a moment, and without fsync: a machi
 power loses its pods too, and what a killed daemon did not write is read from the datastore.
 
 Invariants (tests/cni/test_restore.py):
-  CNI-100  An address that a living attachment of this node has is never given to another one
-           here, whatever the datastore says.
+  CNI-100  An address that a living attachment of this node has is never given to another one here,
+           also where the datastore says that it is free.
   CNI-101  A record is of the attachment's newest container, and goes with the attachment's DEL.
 """
 

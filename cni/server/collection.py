@@ -162,7 +162,7 @@ class Collection:
 
     async def _observe(self) -> LeakEvidence:
         if self._services.cluster.locked:
-            return LeakEvidence(interfaces=None)  # locked since the sweep began: nobody may write
+            return LeakEvidence(interfaces=None)  # locked since the sweep began: no node may write
         sandboxes = await self._sandboxes.sandboxes()
         try:
             interfaces = await self._services.in_thread(_interfaces)

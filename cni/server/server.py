@@ -6,8 +6,8 @@ is served, and answered. Calls of one container are served one after another; at
 cancelled and undone; when it says that it could not deliver the answer, an ADD is undone too.
 
 Invariants (tests/cni/test_daemon_faults.py):
-  CNI-40  A descriptor that came with a request is closed, whatever happens.
-  CNI-41  Calls of one container never overlap; a stuck peer holds up nobody else.
+  CNI-40  A descriptor that came with a request is closed, however the request ends.
+  CNI-41  Calls of one container never overlap; a stuck peer holds up no other.
   CNI-42  Every failure becomes a CNI error object; none of them ends the daemon.
 """
 

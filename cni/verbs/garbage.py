@@ -7,8 +7,8 @@ reach: an address counts only under a handle `<network>.<container>` of this nod
 
 Invariants (tests/cni/test_garbage.py):
   CNI-85  An attachment is kept if container and interface are on the list (an entry without
-          interface keeps all of its container), if its container has a call since the GC
-          began, or if nobody can say which attachment it is.
+          interface keeps all of its container), if its container has a call since the GC began, or
+          if it cannot be said which attachment it is.
   CNI-86  One failure does not stop the others; the error names all, and so does it what was
           changed meanwhile and stays.
 

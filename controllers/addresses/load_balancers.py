@@ -2,8 +2,8 @@
 
 Invariants (tests/controllers/test_load_balancers.py):
   LBS-1  A service keeps its addresses as long as they fit what it asks for.
-  LBS-2  What a service held is given back when it is gone, also while nobody watched; the API is
-         asked for it first.
+  LBS-2  What a service held is given back when it is gone, also if it went while no controller
+         watched; the API is asked for it first.
   LBS-3  The status of a service that is not ours is not touched.
 Source: docs/reference/data-model.md#addresses-of-load-balancers.
 """

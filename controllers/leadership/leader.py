@@ -7,7 +7,7 @@ for minutes and goes on may still finish one write: each is guarded by the revis
 
 Invariants (tests/controllers/test_leader.py):
   LEAD-1  A lease is taken over only when it was not renewed for its whole duration.
-  LEAD-2  The work has ended before somebody else may take the lease.
+  LEAD-2  The work has ended before another process may take the lease.
   LEAD-3  However long the work holds the loop, the lease is renewed.
   LEAD-4  Who lost the lease begins no write, also where the loop has not yet heard of it.
 Source: API reference of Lease; the times are those of Kubernetes' own controllers.

@@ -7,7 +7,7 @@ gets none: it would stand in the way of that address's own route.
 
 Invariants:
   BLK-1  Every own block larger than one address has exactly one blackhole; nothing else has.
-  BLK-2  A block that another node owns is never blackholed, whatever a stale claim says.
+  BLK-2  A block that another node owns is never blackholed; a stale claim does not count.
 Tested in tests/felix/calc/test_blocks.py.
 """
 

@@ -2,8 +2,9 @@
 
 A block's way leads to the node that owns it; an address of it that another node uses has a way
 of its own (docs/reference/dataplane.md#route-calculation). So has the address of a node's tunnel,
-wherever a tunnel leads there: nobody's longer prefix may lead to it unwrapped. What changed is
-evaluated again, nothing else: a cluster has thousands of blocks, and one of them changes.
+wherever a tunnel leads there: no longer prefix of another node may lead to it unwrapped. What
+changed is evaluated again, nothing else: a cluster has thousands of blocks, and one of them
+changes.
 
 Invariants:
   CLR-1  The ways depend on the objects only, not on the order in which they came.

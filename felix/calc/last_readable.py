@@ -12,7 +12,7 @@ what was deleted meanwhile never comes back.
 Invariants (tests/felix/store/test_last_readable.py):
   LRD-1  What is in force of an object depends on its readable versions since it was made, on a
          restart neither.
-  LRD-2  A deletion or a readable version counts at once, whatever is remembered.
+  LRD-2  A deletion or a readable version counts at once; what is remembered does not hold it up.
   LRD-3  A new object of an old name (another uid) does not inherit what the old one said.
 """
 

@@ -11,8 +11,8 @@ each word of the datastore has its own.
 This is the one place where that is decided. Pure.
 
 Invariants:
-  STD-1  An offer ends with the first word of the datastore that is as new as the revision under
-         which it was stored, whatever that word says, and with no older one.
+  STD-1  An offer ends with the first word of the datastore, of any content, that is as new as the
+         revision under which it was stored, and with no older one.
   STD-2  Before its revision is known an offer ends only by the very object that was offered (its
          uid and all of its content), by its retraction, or when its maker is gone.
   STD-3  Of a word that names the offered container with the addresses of the sandbox before (the

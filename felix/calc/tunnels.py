@@ -4,7 +4,7 @@ Pure: pool, this node and the other one in, a way out. A pool's tunnel counts fo
 wherever they are; `CrossSubnet` spares it where the other node's address lies in the network
 that this node's own Node resource names (the stored prefix, not the interface's;
 docs/reference/dataplane.md#route-calculation). Addresses without a tunnel are bgp's to route,
-unless nobody tells: there is no speaker on this node, or the pool is kept from being announced.
+unless bgp tells none: there is no speaker on this node, or the pool is kept from being announced.
 Then the way is straight, between nodes of one network only: a router between knows nothing of pods
 (flannel's host-gw, docs/reference/dataplane.md#host-gw).
 

@@ -191,8 +191,8 @@ class Dataplane:
         return self._desire is not None and self._desire.tell
 
     def tell_drops(self, wanted: bool) -> None:
-        """Whether rules tell of denied packets (`felix.rules.nflog_prefix`): while somebody
-        reads."""
+        """Whether rules tell of denied packets (`felix.rules.nflog_prefix`): while a reader is
+        there."""
         if wanted is not self._telling:
             self._telling = wanted
             self.kick()
@@ -216,7 +216,7 @@ class Dataplane:
         return self.hear_now() and self._settled.stands(endpoint)
 
     def flows_forgotten(self, endpoint: Endpoint) -> None:
-        """Its link is gone, and after that somebody deleted its flows."""
+        """Its link is gone, and after that its flows were deleted by another program."""
         self.routes.link_left(endpoint.interface)
         self._spared.update(network.network_address for network in endpoint.networks)
 

@@ -9,7 +9,7 @@ several networks) clears `scratch0` where one of them matches.
 
 Invariants:
   MBK-1  `scratch0` is set after the blocks exactly if every positive block had a matching
-         alternative and no negated block had one, whatever the marks were before.
+         alternative and no negated block had one; the marks before do not matter.
   MBK-2  `scratch1` is cleared before each block that uses it: what an earlier block found
          never speaks for a later one.
 Tested in tests/felix/rules/test_policy_rules.py, test_policy_truth.py, test_policy_packets.py.

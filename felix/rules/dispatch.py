@@ -15,7 +15,7 @@ through the gotos, to whoever asked; so no mark decides here.
 
 Invariant:
   DSP-1  A packet of an interface with our prefix but without an endpoint is dropped, in both
-         directions, whichever names exist and whatever marks it came with.
+         directions, whichever names exist and with any marks that it came with.
 Tested in tests/felix/rules/test_rules.py.
 """
 

@@ -6,7 +6,7 @@ uses ingress policies, `cali-fw-` is from it and uses egress policies.
 
 Invariants:
   END-1  Both chains end in a rule that matches everything: no packet falls through.
-  END-2  Encapsulated packets never leave a workload, whatever its policy says.
+  END-2  Encapsulated packets never leave a workload; its policy cannot allow them.
 Tested in tests/felix/rules/test_rules.py.
 """
 
@@ -73,7 +73,7 @@ class EndpointRules:
 class Verdicts:
     """Actions that configuration chooses. `log_limit`: how often Log rules may speak.
 
-    `tell`: while somebody reads them, denied packets are told (`felix.rules.nflog_prefix`).
+    `tell`: while a reader is there, denied packets are told (`felix.rules.nflog_prefix`).
     """
 
     allow: Action

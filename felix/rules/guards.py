@@ -1,4 +1,4 @@
-"""What no workload may send, whatever its policy says, and the hooks into the kernel's chains.
+"""What no workload may send under any policy, and the hooks into the kernel's chains.
 
 Parts of the static chains: of those with host endpoints (`felix.rules.static`) and of those without
 (`felix.rules.static_chains`). `workload` is the condition by which either of them knows a
@@ -47,7 +47,7 @@ def hooks(
 
 
 def forged_advice(version: int, workload: Condition) -> list[Rule]:
-    """What is not a workload's to say or to ask for, whatever the host's sysctls are (STC-4)."""
+    """What is not a workload's to say or to ask for, under any sysctls of the host (STC-4)."""
     if version == 4:
         # IPv4 routers advertise in ICMP types that no host of ours reads; redirects are read.
         return []
@@ -101,7 +101,7 @@ def to_host(version: int, allow: Action, then: Action) -> Chain:
 
 
 def loop_prevention(version: int, action: Action | None, nets: Iterable[IPNetwork]) -> Chain:
-    """Nobody translated it, so it would go to the router, which would send it back (STC-5)."""
+    """A packet that was not translated would go to the router, which would send it back (STC-5)."""
     found: list[Rule] = []
     if action is not None:
         mine = sorted({net for net in nets if net.version == version}, key=str)

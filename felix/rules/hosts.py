@@ -14,8 +14,8 @@ has dispatch chains of its own:
 with them.
 
 Invariants:
-  HST-1  Failsafe ports are open whatever normal, preDNAT and untracked policy says; forwarded
-         traffic has none.
+  HST-1  Failsafe ports are open under every normal, preDNAT and untracked policy; forwarded traffic
+         has none.
   HST-2  An interface that has a host endpoint of its own never meets the chains of `*`, in no
          table.
   HST-3  What the host sends to a workload of its own is not judged by `*`.

@@ -22,7 +22,7 @@ node (a pod on its network), and for a port of such an address that is no servic
 Invariants:
   IPV-1  What IPVS sends on through OUTPUT, to a workload or from one, is judged by the sender's and
          the receiver's chain (STC-2).
-  IPV-2  A workload without an endpoint reaches nobody but its node through a service (DSP-1).
+  IPV-2  A workload without an endpoint reaches only its node through a service (DSP-1).
   IPV-3  Without kube-ipvs0 no rule differs.
   IPV-4  Without mark bits for it nothing that IPVS may have sent reaches a workload, or leaves one.
 Tested in tests/felix/rules/test_ipvs.py and, with packets and an IPVS, tests/uml/test_ipvs.py.

@@ -9,13 +9,13 @@ dropped), mangle, nat, then filter: INPUT for what a workload sends to its node,
 the rest.
 
 Invariants:
-  STC-1  A workload's packet whose source is not routed back to its interface is dropped
-         before anything else looks at it, whatever the rp_filter sysctls are.
+  STC-1  A workload's packet whose source is not routed back to its interface is dropped before
+         anything else looks at it, with any setting of the rp_filter sysctls.
   STC-2  A packet between two workloads is judged by the sender's and the receiver's chain.
   STC-3  Traffic between addresses of pools is never masqueraded.
-  STC-4  Neither router advertisements nor redirects of a workload reach anybody, nor does
-         anything that it sends to the node's loopback or in nobody's name (`::`).
-  STC-5  A packet for a service's address that nobody translated does not leave the node.
+  STC-4  Neither router advertisements nor redirects of a workload reach any host, nor does anything
+         that it sends to the node's loopback or from the unspecified address (`::`).
+  STC-5  A packet for a service's address that was not translated does not leave the node.
 Tested in tests/felix/rules/test_rules.py and, with packets, tests/felix/kernel/test_forwarding.py.
 """
 

@@ -5,7 +5,8 @@ whole and goes the ordinary way, as an object; any other goes into the columns o
 calculation and is forgotten. An endpoint that was ours once goes the ordinary way for good.
 
 Invariants:
-  ROW-1  A listing that is begun anew leaves exactly what it named, whatever was there before.
+  ROW-1  A listing that is begun anew leaves exactly what it named, and nothing else of what was
+         there before.
   ROW-2  What cannot be read counts as absent and is logged; it ends nothing.
 Tested in tests/felix/calc/policy/test_rows.py.
 """

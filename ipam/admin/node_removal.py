@@ -2,8 +2,8 @@
 
 Calico's client library does the same for every deletion of a Node
 (docs/reference/data-model.md#side-effects-of-writes); any writer must, or addresses of removed
-nodes stay taken. Every step is guarded or may be repeated: whoever is interrupted simply starts
-again, for the Node goes last.
+nodes stay taken. Every step is guarded or may be repeated: a writer that is interrupted simply
+starts again, for the Node goes last.
 Tested in tests/calicoctl/test_effects.py and tests/controllers/test_nodes.py.
 """
 

@@ -7,8 +7,8 @@ anew and empty it would give 10.65.1.3 to a second pod while the first one runs.
 Invariants (tests/ipam/test_restoration.py):
   IPAM-30  A claim that is gone while its block names the node is written again, before the node
            gives out an address.
-  IPAM-32  What cannot be read has the addresses that its text holds; a block of which nobody can
-           say so is not made.
+  IPAM-32  What cannot be read has the addresses that its text holds; a block of which this cannot
+           be said is not made.
   IPAM-31  A block is never created without the addresses of it that endpoints and tunnels of its
            owner have, nor without those that its owner remembers of what runs there; where the
            owner's claim stood already, also those of all other nodes.

@@ -8,7 +8,7 @@ Claims that somebody deletes are written again between two groups (`claim_lost`,
 Invariants: IPAM-5 (one transaction), IPAM-7 (guards), and
   IPAM-12  When the datastore does not answer, the outcome of a request is unknown and the
            caller is told so (`DatastoreUnavailable`): it must release the handle later.
-  IPAM-13  An object that nobody can read (a pool's selector, a handle, an endpoint) fails the
+  IPAM-13  An object that cannot be read (a pool's selector, a handle, an endpoint) fails the
            requests that need it, and no other.
 
 Tested in tests/ipam/test_service.py and tests/ipam/test_service_requests.py.

@@ -2,8 +2,9 @@
 
 `ipam.collector.leak_evidence` says what is dead. This is the walk around it: look, wait, look
 again, and for each suspect that is still the same take its turn (so that no call of its container
-runs), look a third time, and release it in one transaction with handle and endpoint. Whoever comes
-meanwhile is unharmed: the release names handle, sequence number and the endpoint's revision.
+runs), look a third time, and release it in one transaction with handle and endpoint. A new
+owner that comes meanwhile is unharmed: the release names handle, sequence number and the endpoint's
+revision.
 
 Invariants (tests/ipam/test_collector.py, tests/ipam/model/test_model.py):
   IPAM-24  Block, handle and endpoint of a dead container go in one transaction, or nothing.

@@ -2,12 +2,12 @@
 
 A group of requests touches one block again and again; copying 4,096 ordinals each time would
 cost more than everything else. `BlockEditor` copies once, keeps its indexes, and `result` is the
-new block. Whoever edits chooses first (`free`, `held`) and changes when all else is clear: there
-is no undo.
+new block. An editor's caller chooses first (`free`, `held`) and changes when all else is clear:
+there is no undo.
 
 Cooling (docs/reference/data-model.md#block, #release): where the operator set a cool-down, a
 released ordinal stays allocated to an attribute that says only `releasedAt`; `collect` frees it
-later. Blocks that others wrote so are understood whatever the setting.
+later. Blocks that others wrote so are understood under every setting.
 
 Tested through ipam.records.blocks in tests/ipam/test_blocks.py and in
 tests/ipam/test_block_editor.py.

@@ -1,11 +1,11 @@
 """Blocks of another size in the way of a new one.
 
 A pool may be removed and made again with another block size while its old blocks still hold
-addresses: our `calicoctl` refuses that, but not everybody writes pools with it. A block that
+addresses: our `calicoctl` refuses that, but other writers of pools do not. A block that
 lay over such a block would give its addresses out a second time.
 
-Invariant IPAM-16: a block is created only where no block of another size lies. Whoever makes
-blocks of the old size meanwhile is stopped by IPAM-14: the pool is not as it was.
+Invariant IPAM-16: a block is created only where no block of another size lies. A writer that
+makes blocks of the old size meanwhile is stopped by IPAM-14: the pool is not as it was.
 Tested in tests/ipam/test_sizes.py.
 """
 

@@ -9,7 +9,7 @@ Invariants (tests/libcalico/test_events.py, tests/apiserver/test_events.py):
          one every `EVERY` seconds, and one of them once in `AGAIN` seconds.
   EVT-2  What cannot be written is given up after `TRIES`, and said once. Where the API refuses
          Events of a namespace (a quota, a webhook, no right) what waits of that one is given up,
-         and nobody asks again there for `REST` seconds; elsewhere nothing waits for that. All
+         and no request goes there for `REST` seconds; elsewhere nothing waits for that. All
          rests where it is the namespace of a node's Events that is refused: the right lacks.
 Source: API reference of Event (core/v1); the namespace and uid of a node's are the kubelet's.
 """

@@ -31,7 +31,7 @@ class Plan:
     """What one restore does: its steps, and what they leave.
 
     `chains` and `kernel` hold what differs afterwards (None: the chain is gone); `garbage` names
-    chains that hold, or are, what nobody wants; `frees` says that rules are taken away.
+    chains that hold, or are, what is not wanted; `frees` says that rules are taken away.
     """
 
     steps: tuple[Step, ...]
@@ -89,9 +89,9 @@ def make_plan(
 ) -> Plan:
     """The lines that turn `actual` into `wanted` (IPT-2, IPT-3, IPT-4).
 
-    Chains of `keep` are emptied but not removed: somebody else's rule still names them. `only`:
-    look at these chains alone, the others are known to be right. Without `sweep` what nobody
-    wants stays where it harms nobody: chains, and rules of unordered chains (IPT-8).
+    Chains of `keep` are emptied but not removed: a rule of another program still names them.
+    `only`: look at these chains alone, the others are known to be right. Without `sweep` what
+    is not wanted stays where it does no harm: chains, and rules of unordered chains (IPT-8).
     """
     draft = _Draft(actual, wanted, backend, sweep)
     for name in wanted.chains if only is None else (n for n in only if n in wanted.chains):
@@ -156,7 +156,7 @@ class _Draft:
             self._rules += _edit_in_place(name, have, chain)
 
     def remove(self, unwanted: Sequence[str], keep: Collection[str]) -> None:
-        """Chains that nobody wants; those of `keep` are emptied alone."""
+        """Chains that are not wanted; those of `keep` are emptied alone."""
         if not self._sweep:
             self._garbage.update(unwanted)
             return
@@ -197,7 +197,7 @@ class _Draft:
 def _edit_unordered(
     name: str, have: tuple[str, ...], chain: RenderedChain, sweep: bool
 ) -> tuple[list[Step], tuple[str, ...], bool]:
-    """Steps, the hashes they leave, and whether there are rules that nobody wants."""
+    """Steps, the hashes they leave, and whether there are rules that are not wanted."""
     missing = dict(zip(chain.hashes, chain.wanted, strict=True))
     surplus: list[Removal] = []
     stay: list[str] = []

@@ -13,7 +13,7 @@ from linux.errors import CommandError
 from linux.iptables.absence import with_cure
 from linux.iptables.detect import Backend, program
 
-# Whoever waited for the write goes on first; a burst of writes starts its own.
+# What waited for the write goes on first; a burst of writes starts its own.
 _PAUSE_BEFORE_START = 0.005
 
 

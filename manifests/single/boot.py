@@ -5,8 +5,8 @@ nothing; what is unpacked lies in members `common` and `cp311` ..., archives the
 Pythons have to read it as far as the sentence that tells them so: no syntax newer than 3.5.
 
 Invariants:
-  ONE-1  Code is only ever taken from a folder that belongs to us, that nobody else may write,
-         and whose parents nobody else may rename it in.
+  ONE-1  Code is only ever taken from a folder that belongs to us, that no other user may write, and
+         whose parents no other user may rename it in.
   ONE-2  A folder is complete as soon as it has its name; two that unpack at once do not meet.
   ONE-3  Another file of calicoctl has another folder: an upgrade mixes nothing.
 Tested in `tests/image/test_calicoctl_file.py`.

@@ -116,7 +116,7 @@ async def test_what_others_wrote_stays_and_what_bears_our_names_is_put_right(
             assert {"theirs", "knp.default.web", "mine", "kns.foreign"} <= names
             assert not {"knp.default.left-over", "kns.gone"} & names
             assert b"pcns" in (stored.get(f"{RESOURCES}profiles/kns.foreign") or b"")
-            # Somebody changes ours, and notes something beside it: the spec comes back, MIR-3.
+            # An operator changes ours, and notes something beside it: the spec comes back, MIR-3.
             key = ResourceKey("NetworkPolicy", "knp.default.web", "foreign")
             entry = await store.get(key)
             assert entry is not None

@@ -2,9 +2,9 @@
 
 Written from the data model (docs/reference/data-model.md#networkpolicy) and the dataplane reference
 (docs/reference/dataplane.md#calculation): the source of an ingress rule is an
-address of the service, the destination of an egress rule an address with a port of it. Where nobody
-tells who stands behind services, a rule with one must not be wider than asked: an Allow rule is
-left out, a Deny rule applies without the match, a Pass rule denies.
+address of the service, the destination of an egress rule an address with a port of it. Where it
+is not told which endpoints stand behind services, a rule with one must not be wider than asked: an
+Allow rule is left out, a Deny rule applies without the match, a Pass rule denies.
 """
 
 from __future__ import annotations

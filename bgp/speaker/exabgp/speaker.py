@@ -12,7 +12,7 @@ graceful restart loses nothing).
 The watchdog: a frozen ExaBGP is not covered by graceful restart; the peers would drop our
 routes when the hold time ends. So a ping is always outstanding when nothing else is said,
 and the child is killed long before (BGP-3), during a reload too. It counts its own ticks,
-not the clock: when this whole machine stood still, nobody is to blame.
+not the clock: when this whole machine stood still, ExaBGP is not to blame.
 
 Invariant (`repairs` holds it, by a route refresh or a new session):
   BGP-7  A route that could not be read is asked for again: its peer's table does not stay behind.

@@ -3,7 +3,7 @@
 A frozen ExaBGP is not covered by graceful restart: the peers drop our routes when the hold
 time ends. So a ping is due when nothing was heard for a sixth of the hold time, and after a
 quarter of it more the child must die (BGP-3). Ticks count, not the clock: when this whole
-machine stood still, nobody is to blame.
+machine stood still, ExaBGP is not to blame.
 
 Invariant:
   BGP-3  An ExaBGP that is frozen dies before the hold time of its sessions ends.

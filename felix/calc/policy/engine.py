@@ -8,9 +8,9 @@ Invariants:
   ENG-1  What was told in all flushes together depends on the objects only, not on their history.
   ENG-2  A set is told before a rule that names it, a policy before an endpoint that has it, and
          taken back in reverse (POL-2).
-  ENG-3  An endpoint whose profile nobody defines is closed by that profile, and a condition
-         says so.
-  ENG-4  Rules rely on services only while somebody tells who stands behind them (SVC-1).
+  ENG-3  An endpoint whose profile is not defined is closed by that profile, and a condition says
+         so.
+  ENG-4  Rules rely on services only while a source tells which endpoints stand behind them (SVC-1).
 Tested in tests/felix/calc/policy/test_engine.py, test_model.py, test_semantics.py,
 test_work_counters.py, test_hosts.py, test_services.py, test_staged.py.
 """

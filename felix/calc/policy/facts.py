@@ -11,10 +11,10 @@ Invariants:
          closes.
   NWA-3  A policy whose tier or order cannot be understood stands before all others that it
          could be meant to precede.
-  NWA-4  Whatever is closed, not applied, or enforced in part only is named by a condition.
+  NWA-4  All that is closed, not applied, or enforced in part only is named by a condition.
   NWA-5  A policy for host endpoints whose stage contradicts the rest of it (both doNotTrack and
          preDNAT; preDNAT with egress) closes in the stage that counts first. It never touches
-         workload endpoints, whatever it says.
+         workload endpoints.
 Tested in tests/felix/calc/policy/test_unreadable.py and test_hosts.py (NWA-5).
 """
 

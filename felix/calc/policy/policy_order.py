@@ -5,8 +5,8 @@ within a tier by order, then by name (docs/reference/dataplane.md#order-of-polic
 the same selectors match have the same policies, so lists are computed once for all of them.
 
 Invariants:
-  ACT-1  A policy of a tier that nobody defined is applied, behind all defined tiers, and what
-         it does not allow is denied at the tier's end.
+  ACT-1  A policy of a tier that is not defined is applied, behind all defined tiers, and what it
+         does not allow is denied at the tier's end.
   ACT-2  A change makes only those endpoints dirty whose list may differ.
   ACT-3  doNotTrack and preDNAT policies act on host endpoints only, applyOnForward adds to what
          they do; workload endpoints see the normal ones alone

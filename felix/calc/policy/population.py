@@ -12,7 +12,7 @@ An item is known by any hashable name. Nothing is remembered of selectors here.
 
 Invariants:
   COL-1  A pair, a label set, a group lives exactly as long as something has it; its id may then
-         mean another, so nobody keeps ids over a change.
+         mean another, so no caller keeps ids over a change.
   COL-2  `holders` of an address has exactly the items that have it among their members.
   COL-3  A label set is interned by its bytes, or has a pair that no other has and is found by
          that: pods with a label of their own, such as their name, need no second dict.

@@ -18,7 +18,7 @@ Invariants:
   OFL-1  The test alone never switches off a device whose own packets were answered.
   OFL-2  Found broken means: unanswered with the offload, answered without it, at one far end, by
          complete segments first and then by the device itself once it is switched off.
-  OFL-3  A test that nobody answers, such as behind a firewall, changes nothing.
+  OFL-3  A test without an answer, such as behind a firewall, changes nothing.
 Tested in tests/felix/dataplane/test_offload.py.
 """
 

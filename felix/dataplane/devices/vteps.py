@@ -6,7 +6,7 @@ and that age are left alone.
 
 Invariants:
   VTP-1  The permanent entries of the device are exactly those of the known ends, again so when
-         somebody changes them.
+         another program changes them.
 Tested in tests/felix/kernel/test_vxlan.py.
 """
 

@@ -5,7 +5,8 @@ sets stand (`Await.wired`). `ruled` answers that, with the routes that are left 
 
 DPL-3 is judged here. Invariant:
   STL-1  An endpoint is ruled only while nothing but its link and its routes is lacking; its routes
-         are left to others only while nobody else has or holds one of its addresses.
+         are left to others only while no other endpoint has one of its addresses, and none of
+         these is held.
 Tested in tests/felix/dataplane/test_in_force.py, test_policy_in_force.py, test_node_server.py.
 """
 
@@ -136,7 +137,7 @@ class InForce:
         return True
 
     def ruled(self, key: ResourceKey, held: Set[IPAddress]) -> tuple[Endpoint, list[str]] | None:
-        """The endpoint and the routes that it lacks, if somebody else may write these (STL-1).
+        """The endpoint and the routes that it lacks, if another program may write these (STL-1).
 
         `held`: addresses that may have no route yet.
         """

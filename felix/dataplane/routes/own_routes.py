@@ -39,8 +39,8 @@ def is_pod_route(route: Route) -> bool:
 
 
 def leads_to_workload(route: Route, view: KernelView) -> bool:
-    """Whether this is what Calico's felix and its CNI plugin write for a pod, whatever number
-    `deviceRouteProtocol` gives it: an address, by no gateway, to a workload's interface.
+    """Whether this is what Calico's felix and its CNI plugin write for a pod, under any number
+    that `deviceRouteProtocol` gives it: an address, by no gateway, to a workload's interface.
     """
     by_kernel = route.protocol == PROTOCOL_KERNEL
     return is_pod_route(route) and not by_kernel and view.is_workload(route.oif)

@@ -9,9 +9,9 @@ something moves, or do so already.
 
 Invariants:
   PRE-1  A route goes only if it leads an address to a workload's interface, by no gateway, and ours
-         of that address leads to a workload, too: whatever number it has and wherever it points.
-         Otherwise only if it lies in an address pool: with 80 if ours to the same destination
-         stands or none is to come (`awaited`), with 12 if ours stands.
+         of that address leads to a workload, too; its protocol number and the workload that it
+         leads to do not matter. Otherwise only if it lies in an address pool: with 80 if ours to
+         the same destination stands or none is to come (`awaited`), with 12 if ours stands.
   PRE-2  A route that comes back after it was swept has a living writer: it stays, and is named in
          the log and, as long as it lasts, in a condition (`living`).
 Tested in tests/felix/dataplane/test_stale_routes.py.

@@ -3,7 +3,7 @@
 Calico's parameter decides (docs/reference/data-model.md#felixconfiguration,
 docs/reference/dataplane.md#nftables): `Enabled` is nftables, `Disabled` iptables, `Auto` follows
 kube-proxy: nftables where kube-proxy has its table there, or where rules in iptables cannot be: the
-programs are lacking, or the kernel refuses xtables or IP sets, whatever programs the image has
+programs are lacking, or the kernel refuses xtables or IP sets, though the image has the programs
 (RHEL 10).
 
 Invariant:

@@ -19,10 +19,10 @@ Invariants:
   RBK-4  A `write` that was given up at any step is gone on with by the next one: what differs
          from what the targets were told is due.
   RBK-5  In a family of which a workload has no address it has no chains: its packets are dropped as
-         those of an unknown interface (DSP-1), link-local ones to the node too, whatever
-         `defaultEndpointToHostAction` says. One that loses a family sets `narrowed`: the way to
-         its old chains goes with this commit, while an interface that is gone can wait. Those that
-         left are in `departed` until somebody took note of them.
+         those of an unknown interface (DSP-1), link-local ones to the node too;
+         `defaultEndpointToHostAction` does not count there. One that loses a family sets
+         `narrowed`: the way to its old chains goes with this commit, while an interface that is
+         gone can wait. Those that left are in `departed` until a caller took note of them.
 Tested in tests/felix/dataplane/test_chain_store.py, test_chain_store_steps.py and, with a kernel,
 test_policy_packets.py.
 """

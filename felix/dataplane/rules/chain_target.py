@@ -24,7 +24,7 @@ class ChainTarget(Protocol):
         """Render these rules ahead, in steps: the next chain that holds them finds it done."""
 
     def unwant(self, name: str) -> None:
-        """Nobody wants this chain any more."""
+        """This chain is no longer wanted."""
 
 
 class Dispatch(Protocol):

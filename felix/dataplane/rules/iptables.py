@@ -4,7 +4,7 @@ Invariants:
   TBL-1  A table in which nothing is wanted otherwise than before is not even looked at, except
          by the periodic re-read; so nothing runs while nothing changes.
   TBL-2  filter is committed last: what it refers to in other tables is there before.
-  TBL-3  What nobody wants any more may stand until `sweep`; what comes never waits for it.
+  TBL-3  What is no longer wanted may stand until `sweep`; what comes never waits for it.
   TBL-4  When a table's restore is refused, the chains that are refused alone are found and named
          (`refused`), so that the others need not wait for them.
 Tested in tests/felix/kernel/test_repair.py, test_quarantine.py.

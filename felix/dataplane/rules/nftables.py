@@ -5,8 +5,8 @@ endpoints become elements of verdict maps, so that a packet finds its chains by 
 many there are. Everything that differs goes to the kernel as one batch.
 
 Invariants:
-  NFD-1  Nothing is sent while nothing changed, and a change is one batch for all layers and
-         both families: no packet meets half of it. What nobody wants may wait for `sweep`.
+  NFD-1  Nothing is sent while nothing changed, and a change is one batch for all layers and both
+         families: no packet meets half of it. What is no longer wanted may wait for `sweep`.
   NFD-2  An interface without an element in the map is dropped, as in `felix.rules.dispatch`.
   NFD-3  Where the kernel refuses the rules of a chain, that chain is named (`refused`).
   NFD-4  Tables that vanished, as a flush of the whole rule set leaves it, are made again, and with

@@ -4,7 +4,7 @@ At every moment between two of these writes, wherever a process dies:
 
 Invariants (tests/libcalico/test_kubernetes_order.py, tests/apiserver/test_kdd_crash.py):
   KDD-1  A handle counts at least what the blocks hold for it: it grows before its blocks and
-         shrinks after them. So whoever knows a handle finds all of its addresses.
+         shrinks after them. So a reader that knows a handle finds all of its addresses.
   KDD-2  An address is free in its block only after no endpoint of the same commit has it: an
          endpoint goes before its addresses, and comes after them.
   KDD-3  A claim is confirmed after its block is written, and removed after its block is gone or

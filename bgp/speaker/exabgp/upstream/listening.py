@@ -66,9 +66,9 @@ class _Sockets:
 def keys_before_listening(sockets: _Sockets) -> None:
     """A socket has the keys (RFC 2385) of all peers before it listens.
 
-    The kernel completes connections for it whatever this process does. And the kernel has room for
-    so many keys of a socket (`net.core.optmem_max`: about 150 of 20 KiB). A peer whose key it
-    refuses is not let in by that socket, and is dialled still; the others are served.
+    The kernel completes connections for it, also while this process does nothing. And the kernel
+    has room for so many keys of a socket (`net.core.optmem_max`: about 150 of 20 KiB). A peer whose
+    key it refuses is not let in by that socket, and is dialled still; the others are served.
 
     Upstream: keys are set one by one on a socket that already listens, none for its first peer; a
         key that is refused ends all listening.

@@ -49,10 +49,10 @@ def prompt_change() -> None:
 
 
 def no_lost_reload() -> None:
-    """A reload is done at once, whatever is still to be sent.
+    """A reload is done at once, also while routes are still to be sent.
 
-    ExaBGP drops the signal while its own tables have routes to send, without a word, and nobody
-    asks again.
+    ExaBGP drops the signal while its own tables have routes to send, without a word, and it
+    is not sent again.
 
     Upstream: the signal of a reload is dropped while tables have routes to send.
     Fails without it: none: `sending` keeps those tables empty.

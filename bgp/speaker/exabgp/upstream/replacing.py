@@ -85,7 +85,7 @@ def _has_open(connection: Any) -> bool | None:
     try:
         poller = select.poll()
         poller.register(connection.io, select.POLLRDHUP)
-        if poller.poll(0):  # closed again, whatever it had said
+        if poller.poll(0):  # closed again, with or without words
             return False
         start = connection.io.recv(Message.HEADER_LEN, socket.MSG_PEEK)
     except BlockingIOError:
