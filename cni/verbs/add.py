@@ -25,6 +25,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 
 from cni.node.daemon_context import READY_SECONDS, DaemonContext, check_node_known, check_node_name
@@ -97,14 +98,15 @@ async def _add(call: Adding) -> Result:
             addresses = await source.planned()
             granted = await source.settled() if pod.repeated else None
             addresses = granted.addresses if granted else addresses
-            await _wire(call, pod, veth, source, addresses)
+            ends = await _wire(call, pod, veth, source, addresses)
             granted = granted or await source.settled()
         trace.mark("commit")
         if granted.addresses != addresses:
-            await _wire_again(call, pod, veth, source, granted.addresses)
-    await _confirm(call, pod, veth, granted)
+            again = replace(ends, reused=True)
+            _wire_again(call, pod, veth, again, source, granted.addresses)
+    await _confirm(call, pod, ends, granted)
     _remember(call, pod, source, granted.addresses)
-    own = _result(request, veth.cable, await veth.made(), granted.addresses, source.extra)
+    own = _result(request, veth.cable, ends, granted.addresses, source.extra)
     return chain.chained(previous, chain.with_dns(request, own))
 
 
@@ -184,7 +186,7 @@ async def _ask_others(call: Adding, veth: PodVeth, source: Source, until: float)
 
 async def _wire(
     call: Adding, pod: Identity, veth: PodVeth, source: Source, addresses: Sequence[IPAddress]
-) -> None:
+) -> wiring.Ends:
     """The pair, its addresses and its routes, while the transaction is on its way."""
     services, trace = call.services, call.trace
     services.records.refuse_taken(addresses, call.attachment)
@@ -200,9 +202,10 @@ async def _wire(
     trace.mark("offer")
     # The transaction is on its way, and felix at work: this takes no time of its own.
     ends = await veth.made()
-    await veth.configure(addresses, _destinations(call, source))
+    veth.configure(ends, addresses, _destinations(call, source))
     extra_routes.install(veth.pod, ends.pod, source.extra)
     trace.mark("wire")
+    return ends
 
 
 def _destinations(call: Adding, source: Source) -> Sequence[IPNetwork]:
@@ -210,24 +213,29 @@ def _destinations(call: Adding, source: Source) -> Sequence[IPNetwork]:
     return extra_routes.plain(destinations(call.request, source.extra), source.extra)
 
 
-async def _wire_again(
-    call: Adding, pod: Identity, veth: PodVeth, source: Source, addresses: Sequence[IPAddress]
+def _wire_again(
+    call: Adding,
+    pod: Identity,
+    veth: PodVeth,
+    ends: wiring.Ends,
+    source: Source,
+    addresses: Sequence[IPAddress],
 ) -> None:
     """What was committed is not what was planned: another node was faster."""
     log.info("a race was lost: wiring again", extra={"attachment": str(call.attachment)})
     call.services.records.refuse_taken(addresses, call.attachment)
     _offer(call, pod)
-    await veth.configure(addresses, _destinations(call, source), again=True)
+    veth.configure(ends, addresses, _destinations(call, source))
     call.trace.mark("rewire")
 
 
-async def _confirm(call: Adding, pod: Identity, veth: PodVeth, granted: Granted) -> None:
+async def _confirm(call: Adding, pod: Identity, ends: wiring.Ends, granted: Granted) -> None:
     """Wait for felix, and lead packets to the pod; what is committed is felix's from here."""
     services, attachment = call.services, call.attachment
     if pod.wait:
         await _in_force(call, pod)
-        host, ends = veth.cable.host_interface, await veth.made()
-        wiring.lead(services.host, host, ends.host, services.felix.routes(pod.subject))
+        routes = services.felix.routes(pod.subject)
+        wiring.lead(services.host, attachment.host_interface, ends.host, routes)
         call.trace.mark("in_force")
     services.felix.stored(pod.subject, granted.revision_of(attachment.endpoint_key))
     services.journal.drop(call.request)

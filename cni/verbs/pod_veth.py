@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 
 from cni.node.daemon_context import DaemonContext
 from cni.request.attachment import Attachment
@@ -88,12 +87,10 @@ class PodVeth:
         ends = await self.made()
         self.pod.transact([links.set_up(ends.pod)])[0].check(f"bring up {self.cable.ifname}")
 
-    async def configure(
-        self, addresses: Sequence[IPAddress], ways: Sequence[IPNetwork], *, again: bool = False
+    def configure(
+        self, ends: wiring.Ends, addresses: Sequence[IPAddress], ways: Sequence[IPNetwork]
     ) -> None:
-        """Addresses and routes of the container; `again`: what it had before goes."""
-        ends = await self.made()
-        ends = replace(ends, reused=True) if again else ends
+        """Addresses and routes of the container; of `reused` ends what it had before goes."""
         where = {"container": self.cable.mark, "link": self.cable.host_interface}
         log.debug("veth found" if ends.reused else "veth created", extra=where)
         log.debug("address assigned", extra={**where, "addresses": ",".join(map(str, addresses))})
