@@ -26,6 +26,8 @@ from dataclasses import dataclass, field
 HASH_LENGTH = 16
 APPENDS = "*appends*"
 UNORDERED = "*unordered*"
+JUMP = r"(?:-j|--jump|-g|--goto) "
+"""What stands before the target of a rule, as a pattern."""
 _BYTES = HASH_LENGTH * 3 // 4
 _URLSAFE = bytes.maketrans(b"+/", b"-_")
 
@@ -52,7 +54,7 @@ class HashScheme:
             re.compile(rf'--comment "?{word}([A-Za-z0-9_-]{{{HASH_LENGTH}}})"?(?:\s|$)'),
         )
         chains = "|".join(re.escape(prefix) for prefix in self.chain_prefixes)
-        put(self, "_jump", re.compile(rf"(?:-j|--jump|-g|--goto) (?:{chains})"))
+        put(self, "_jump", re.compile(rf"{JUMP}(?:{chains})"))
 
     def owns(self, chain: str) -> bool:
         """Whether a chain is ours by its name."""

@@ -16,13 +16,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from linux.iptables.hashes import HASH_LENGTH, HashScheme
+from linux.iptables.hashes import HASH_LENGTH, JUMP, HashScheme
 from linux.netlink import wire as m
 from linux.nftables import messages
 from linux.nftables.expressions import be32
 
 _INTERFACE = re.compile(r"(?:-[io]|--(?:in|out)-interface) (\S+)")
-_TARGET = re.compile(r"(?:-j|--jump|-g|--goto) (\S+)")
+_TARGET = re.compile(rf"{JUMP}(\S+)")
 _PROTOCOL = re.compile(r"(! )?(?:-p|--protocol) (\S+)")
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
 _PROTOCOLS = {

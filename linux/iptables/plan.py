@@ -19,10 +19,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from linux.iptables.detect import Backend
+from linux.iptables.hashes import JUMP
 from linux.iptables.render import Addition, Filling, Removal, Rendered, RenderedChain, Step
 from linux.iptables.save import FOREIGN, Actual, KernelRule
 
-_JUMP = re.compile(r"(?:-j|--jump|-g|--goto) (\S+)")
+_JUMP = re.compile(rf"{JUMP}(\S+)")
 _EMPTY = RenderedChain((), ())
 
 

@@ -13,11 +13,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from linux.iptables.hashes import APPENDS, HashScheme
+from linux.iptables.hashes import APPENDS, JUMP, HashScheme
 
 _CHAIN_NAME = re.compile(r"[^\s\"'!-][^\s\"']{0,27}")
 _COMMENTS = re.compile(r'(?:-m comment --comment "[^"]*" ?)*')
-_ACTION = re.compile(r"(?:^| )(?:-j|--jump|-g|--goto) ")
+_ACTION = re.compile(rf"(?:^| ){JUMP}")
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from linux.errors import CommandError
-from linux.iptables.hashes import HashScheme
+from linux.iptables.hashes import JUMP, HashScheme
 
-_JUMP = re.compile(r" ?(?:-j|--jump|-g|--goto) (\S+)")
+_JUMP = re.compile(rf" ?{JUMP}(\S+)")
 
 
 class Trial:
