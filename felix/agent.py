@@ -116,7 +116,7 @@ class Agent:
         self.dataplane.linger = self._linger
         # Without a speaker nobody tells this node ways: the datastore does.
         self.networking = environ.get("CALICO_NETWORKING_BACKEND", "") or "bird"
-        self.dataplane.tunnels.told = self.networking == "bird"
+        self.dataplane.links.tunnels.told = self.networking == "bird"
         self._beats = Heartbeats()
         self._taken = metrics.Taken()
         self._audit = Audit(self.dataplane)
@@ -325,7 +325,7 @@ class Agent:
 
     def _restart_for(self, config: Config) -> None:
         """Raise `RestartNeeded` when what changed cannot be followed by a running felix."""
-        if not self.dataplane.prepared:
+        if not self.dataplane.rules.prepared:
             return
         changed = [
             parameter.name
@@ -341,8 +341,8 @@ class Agent:
         reading = "" if self.calc.in_sync else "reading the datastore"
         self._beats.calculation.state(not reading, reading)
         missing = "" if state.applied else "not yet programmed"
-        if self.config.require_mtu_file and self.dataplane.mtu.problem:
-            missing = f"the MTU file: {self.dataplane.mtu.problem}"
+        if self.config.require_mtu_file and self.dataplane.links.mtu.problem:
+            missing = f"the MTU file: {self.dataplane.links.mtu.problem}"
         self._beats.main_loop.state(not missing, missing)
         # First those who wait for an answer.
         self.server.publish()
@@ -375,10 +375,10 @@ class Agent:
                     "ready": self.dataplane.state.applied,
                     "bgp_connected": self.server.speaker_connected,
                     "networking": self.networking,
-                    "backend": self.dataplane.tables.name if self.dataplane.tables else "",
+                    "backend": self.dataplane.rules.backend_name,
                     "endpoints": len(self.dataplane.state.active),
                     "endpoints_in_force": len(self.dataplane.state.in_force),
-                    "routes": len(self.dataplane.routes),
+                    "routes": len(self.dataplane.routing.routes),
                     "conditions": self._conditions(),
                 }
             )

@@ -175,19 +175,20 @@ class NodeServer:
         match message:
             case PathsBegin():
                 self._speaker = peer
-                self._plane.paths.begin()
+                self._plane.routing.paths.begin()
                 self._told_refused = {}
             case Paths(updated, withdrawn) if peer is self._speaker:
-                self._plane.paths_changed(self._plane.paths.change(updated, withdrawn))
+                routing = self._plane.routing
+                routing.paths_changed(routing.paths.change(updated, withdrawn))
             case PathsEnd() if peer is self._speaker:
-                self._plane.paths_changed(self._plane.paths.end())
+                self._plane.routing.paths_changed(self._plane.routing.paths.end())
             case Offer():
                 self._offer(peer, message)
             case Retract(namespace, name, container_id, forgotten):
                 key = ResourceKey("WorkloadEndpoint", name, namespace)
                 known = self._plane.calc.endpoints.get(key)
                 if forgotten and known is not None and known.container_id == container_id:
-                    self._plane.flows_forgotten(known)
+                    self._plane.routing.flows_forgotten(known)
                 offered = peer.offers.get(key)
                 if offered is not None and offered.container_id == container_id:
                     del peer.offers[key]
@@ -262,7 +263,7 @@ class NodeServer:
                     peer.tell("fact", fact)
             self._fact, self._own_addresses, self._networks = fact, own, networks
         if self._speaker is not None and plane.calc.ready:
-            refused, told = plane.off_node.learned.complaints(), self._told_refused
+            refused, told = plane.routing.off_node.learned.complaints(), self._told_refused
             if refused is not told:
                 self._told_refused = refused
                 for prefix in told.keys() - refused.keys():
@@ -324,7 +325,7 @@ class NodeServer:
         error = state.shadowed.get(key) or self._bad_offers.get(key, "")
         if error:
             return InForce(*about, error, awaited.number)
-        ruled = self._plane.ruled(key) if awaited.wired else None
+        ruled = self._plane.rules_programmed(key) if awaited.wired else None
         if ruled is not None and meant(ruled[0]):
             return InForce(*about, "", awaited.number, ruled[1])
         return None

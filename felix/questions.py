@@ -43,13 +43,13 @@ class Questions:
         """What felix decides at each station, and what its rules have counted."""
         plane = self._plane
         told = Told(question.id, self._node)
-        if not plane.calc.in_sync or plane.tables is None:
+        if not plane.calc.in_sync or plane.rules.tables is None:
             return msgspec.structs.replace(told, error="felix has not read the datastore yet")
         try:
             packet = packet_of(question)
         except ValueError as error:
             return msgspec.structs.replace(told, error=str(error))
-        matcher = Matcher(plane.calc.policy, plane.unusable)
+        matcher = Matcher(plane.calc.policy, plane.rules.unusable)
         decided = [decide(plane.calc.policy, matcher, packet, s) for s in question.stations]
         unread = ""
         try:
@@ -59,7 +59,7 @@ class Questions:
         return msgspec.structs.replace(
             told,
             ready=plane.state.applied and not plane.state.failures,
-            backend=plane.tables.name,
+            backend=plane.rules.tables.name,
             decided=decided,
             error=unread,
         )
@@ -67,7 +67,7 @@ class Questions:
     async def _counted(
         self, question: Ask, family: Family, decided: list[Decided]
     ) -> list[Decided]:
-        tables = self._plane.tables
+        tables = self._plane.rules.tables
         assert tables is not None
         found: dict[tuple[str, str], list[tuple[int, int]]] = {}
         asked = {(s.table, s.chain) for s in question.stations if s.table and s.chain}
@@ -143,7 +143,7 @@ class Questions:
         """Who has denied how many packets since each rule is as it is."""
         plane = self._plane
         answer = DropCounts(question.id, self._node)
-        if not plane.calc.in_sync or plane.tables is None:
+        if not plane.calc.in_sync or plane.rules.tables is None:
             return msgspec.structs.replace(answer, error="felix has not read the datastore yet")
         try:
             counts = await self.counts.counts()
@@ -157,7 +157,7 @@ class Questions:
     async def _denials(self) -> list[DropCount]:
         """What the kernel's rules have denied. Raises `KernelError`."""
         plane, engine = self._plane, self._plane.calc.policy
-        if not plane.calc.in_sync or plane.tables is None:
+        if not plane.calc.in_sync or plane.rules.tables is None:
             return []
         endpoints = {
             interface: policy
@@ -170,10 +170,10 @@ class Questions:
             return interface if endpoint is None else endpoint.workload
 
         counts: list[DropCount] = []
-        for version in sorted(plane.families):
+        for version in sorted(plane.rules.families):
             settings = self._settings(version)
             names = chains_of_denials(engine, endpoints)
-            read = await plane.tables.counters(cast("Family", version), "filter", names)
+            read = await plane.rules.tables.counters(cast("Family", version), "filter", names)
             plain = {c: [(p, o) for p, o, _ in rules] for c, rules in read.items()}
             for some in denials(engine, endpoints, version, settings, plain, called):
                 counts += some
@@ -194,7 +194,7 @@ class Questions:
         return None
 
     def _settings(self, version: int) -> RuleSettings:
-        return rule_settings(self._plane.config, version, tell=self._plane.tells)
+        return rule_settings(self._plane.config, version, tell=self._plane.rules.tells)
 
 
 def _key(station: Station) -> ResourceKey:

@@ -14,7 +14,7 @@ Tested in tests/felix/calc/test_graph.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Any
 
@@ -26,6 +26,8 @@ from felix.calc.blocks import (
     own_blocks,
     unsettled,
 )
+from felix.calc.changes import Changes
+from felix.calc.cluster_facts import ClusterFacts
 from felix.calc.cluster_routes import ClusterRoutes
 from felix.calc.learned_routes import PathFacts
 from felix.calc.local_endpoints import LocalEndpoints
@@ -33,7 +35,7 @@ from felix.calc.node_grace import NodeTable
 from felix.calc.nodes import facts_of as node_facts
 from felix.calc.policy import KINDS as POLICY_KINDS
 from felix.calc.policy import PolicyEngine
-from felix.calc.pools import Pool, members, pool_of, service_nets
+from felix.calc.pools import Pool, pool_of, service_nets
 from felix.calc.standalone_blocks import StandaloneBlocks
 from felix.calc.standing import NEWEST
 from libcalico.datastore.interface import Selection
@@ -87,6 +89,8 @@ class Calculator:
         """Grows when a pool or a node changes, or a block without a pool."""
         self._standalone = StandaloneBlocks(self.pools, self._blocks)
         self.cluster = ClusterRoutes(node, self._blocks, self.nodes, self.pools)
+        self._facts = ClusterFacts(node)
+        self._wait: float | None = None
 
     @property
     def in_sync(self) -> bool:
@@ -158,14 +162,50 @@ class Calculator:
                 return self.policy.update(key, value)
         return False
 
-    def pass_time(self, now: float) -> float | None:
-        """What is only held for a moment goes when that is over (`felix.calc.node_grace`).
+    def settling(self, now: float) -> Iterator[None]:
+        """Do what is pending, in steps; `now` in seconds of a monotonic clock.
 
-        `now` in seconds; returns after how many to call again, None if nothing is held.
+        What is only held for a moment goes when that is over (`felix.calc.node_grace`).
         """
-        changed, wait = self._node_table.expire(now)
+        changed, self._wait = self._node_table.expire(now)
         self._nodes_changed(changed)
-        return wait
+        yield from self.policy.settle()
+
+    def changes(self, prefixes: tuple[str, ...] = ("",)) -> Changes:
+        """What the data plane takes in one turn, as of now; ask for it after `settling`."""
+        active, shadowed = self.endpoints.active(prefixes)
+        return Changes(
+            active=active,
+            shadowed=shadowed,
+            moved=frozenset(self.endpoints.take_moved()),
+            endpoint=self.endpoints.get,
+            policies=self.policy,
+            cluster=self.facts,
+            routes=self.cluster,
+            blackholes=self.blackholes,
+            paths=self.path_facts,
+            wait=self._wait,
+        )
+
+    def unread(self, interface: str) -> bool:
+        """Whether something was said of this interface since `changes` was asked."""
+        return self.endpoints.awaits(interface)
+
+    @property
+    def facts(self) -> ClusterFacts:
+        """Pools, nodes and services; the same object while nothing of them changed."""
+        known = self._facts
+        same = known.version == self.cluster_version and known.service_nets == self.service_nets
+        if not same:
+            self._facts = ClusterFacts(
+                self.node,
+                self.cluster_version,
+                dict(self.pools),
+                dict(self.nodes),
+                self.routed,
+                self.service_nets,
+            )
+        return self._facts
 
     def _nodes_changed(self, names: set[str]) -> bool:
         if names:
@@ -239,27 +279,6 @@ class Calculator:
     def routed(self) -> frozenset[IPNetwork]:
         """Where pods may have addresses: all pools, and the nodes' blocks in none (PLR-1)."""
         return frozenset(p.network for p in self.pools.values()) | self._standalone.networks
-
-    def pool_members(self, version: int) -> frozenset[str]:
-        """Members of the set of all pools: wherever pods may have addresses."""
-        return members(version, self.routed)
-
-    def masqueraded_members(self, version: int) -> frozenset[str]:
-        """Members of the set of pools with `natOutgoing`."""
-        pools = self.pools.values()
-        return members(version, (pool.network for pool in pools if pool.nat_outgoing))
-
-    def host_members(self, version: int) -> frozenset[str]:
-        """Members of the set of all nodes' addresses."""
-        return members(version, (a for node in self.nodes.values() for a in node.addresses))
-
-    def vtep_members(self, version: int) -> frozenset[str]:
-        """Members of the set of those who may send VXLAN to this node: all other nodes.
-
-        Not only those whose tunnel address is known here: they may know ours before.
-        """
-        others = (node for name, node in self.nodes.items() if name != self.node)
-        return members(version, (address for node in others for address in node.addresses))
 
 
 def _put(

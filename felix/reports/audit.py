@@ -111,8 +111,8 @@ def astray(endpoint: Endpoint, way: Ways) -> Iterator[Difference]:
 
 def rewritten(plane: Dataplane) -> Iterator[Difference]:
     """Chains that the last two read-backs found changed."""
-    if plane.tables is not None:
-        for name in sorted(plane.tables.drift.lasting):
+    if plane.rules.tables is not None:
+        for name in sorted(plane.rules.tables.drift.lasting):
             yield Difference(f"chain {name}", "changed by another program again and again")
 
 

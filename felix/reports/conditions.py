@@ -15,13 +15,13 @@ def of_dataplane(plane: Dataplane) -> list[tuple[str, str]]:
     found = [(str(key), reason) for key, reason in calc.broken.items()]
     if calc.held_up:
         found.append(("ClusterInformation(default)", calc.held_up))
-    for reasons in (calc.policy.conditions, plane.degraded(), state.shadowed):
+    for reasons in (calc.policy.conditions, plane.rules.degraded(), state.shadowed):
         found += [(str(key), reason) for key, reason in reasons.items()]
     found += list(state.failures.items())
     found += plane.background.conditions()
     found += [
         (f"route {dst}", "another program's route of the same destination and metric stands")
-        for dst in plane.routes.conflicts
+        for dst in plane.routing.routes.conflicts
     ]
     found += [
         (
@@ -29,17 +29,19 @@ def of_dataplane(plane: Dataplane) -> list[tuple[str, str]]:
             f"one of protocol {route.protocol} and metric {route.metric} came"
             " back after it was removed, and goes before ours: is Calico still running?",
         )
-        for route in plane.predecessors.living.values()
+        for route in plane.routing.stale.living.values()
     ]
-    found += [(f"path {p}", reason) for p, reason in plane.off_node.learned.complaints().items()]
-    found += plane.tunnels.problems
-    found += plane.offload.problems(calc.node)
+    learned = plane.routing.off_node.learned
+    found += [(f"path {p}", reason) for p, reason in learned.complaints().items()]
+    links = plane.links
+    found += links.tunnels.problems
+    found += links.offload.problems(calc.node)
     found += calc.cluster.complaints().items()
     found += calc.unsettled_claims.items()
     found += calc.poolless.items()
-    too_large = plane.mtu.too_large(plane.view, state.active)
+    too_large = links.mtu.too_large(plane.view, state.active)
     found += [
-        (f"node {calc.node}", f"mtu: {text}") for text in (plane.mtu.problem, too_large) if text
+        (f"node {calc.node}", f"mtu: {text}") for text in (links.mtu.problem, too_large) if text
     ]
     refused = plane.encapsulation().refused
     return found + [(f"IPPool({name})", reason) for name, reason in refused.items()]

@@ -121,17 +121,17 @@ class Drops:
 
     async def _rewritten(self) -> None:
         """Returns once the rules are as they are to be; not for ever where they are refused."""
-        self._plane.tell_drops(self._telling)
+        self._plane.rules.log_denied(self._telling)
         with suppress(TimeoutError):
             async with asyncio.timeout(_PATIENCE):
-                while self._plane.tells is not self._telling or self._plane.state.failures:
+                while self._plane.rules.tells is not self._telling or self._plane.state.failures:
                     self._turned.clear()
                     await self._turned.wait()
 
     def published(self) -> None:
         """The main loop made a turn: whoever waits is told once the rules stand."""
         self._turned.set()
-        if not self._watchers or not self._plane.tells or self._plane.state.failures:
+        if not self._watchers or not self._plane.rules.tells or self._plane.state.failures:
             return
         for watcher in self._watchers.keys() - self._greeted:
             self._greeted.add(watcher)

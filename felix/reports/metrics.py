@@ -135,10 +135,10 @@ def _dataplane(plane: Dataplane) -> Iterator[Figure]:
             "Time from the start to the first commit that stood.",
             state.first_seconds,
         )
-    routes = len(plane.routes)
+    routes = len(plane.routing.routes)
     yield Figure("felix_route_table_num_routes", "Routes of ours in the kernel.", routes)
     yield Figure("felix_route_table_num_ifaces", "Interfaces with such routes.", len(state.active))
-    yield Figure("felix_ipsets_calico", "Sets of addresses that are wanted.", plane.sets)
+    yield Figure("felix_ipsets_calico", "Sets of addresses that are wanted.", plane.rules.set_count)
     yield Figure(
         "felix_exec_time_micros",
         "Time for which programs were waited for.",
@@ -150,7 +150,7 @@ def _dataplane(plane: Dataplane) -> Iterator[Figure]:
 
 def _rules(plane: Dataplane) -> Iterator[Figure]:
     """Of the back end in use, by the names that Calico has for it; the others are not there."""
-    tables = plane.tables
+    tables = plane.rules.tables
     if tables is None:
         return
     native = tables.name == NATIVE
@@ -165,14 +165,14 @@ def _rules(plane: Dataplane) -> Iterator[Figure]:
     yield Figure(f"felix_{family}_{reading}", "Reads that failed.", not_read, "counter")
     yield Figure(f"felix_{family}_{writing}", "Writes that failed.", not_written, "counter")
     sets = "nft_set" if native else "ipset"
-    failed = plane.set_errors
+    failed = plane.rules.set_errors
     yield Figure(f"felix_{sets}_errors", "Sets that could not be written.", failed, "counter")
     yield Figure(
         "muslin_felix_rule_drift_total", "Chains found changed.", tables.drifted, "counter"
     )
     if isinstance(tables, NftTables):
         yield Figure("felix_nft_maps", "Verdict maps of ours.", tables.maps)
-        yield Figure("felix_nft_sets", "Sets of ours.", plane.sets)
+        yield Figure("felix_nft_sets", "Sets of ours.", plane.rules.set_count)
     elif isinstance(tables, IptablesTables):
         lines = tables.lines
         yield Figure("felix_iptables_lines_executed", "Lines written.", lines, "counter")
@@ -190,25 +190,26 @@ def _audit(audit: Audit) -> Iterator[Figure]:
 
 def _own(plane: Dataplane) -> Iterator[Figure]:
     """What only this felix measures."""
-    state, links = plane.state, plane.interfaces
+    state, links, mtu = plane.state, plane.links, plane.links.mtu.now
+    repairs = links.interfaces.repairs
     policy = plane.calc.policy
     for name, text, count in (
-        ("route_writes", "Routes written or removed.", state.route_writes),
-        ("ipset_writes", "Sets changed.", plane.set_writes),
-        ("link_writes", "Settings of links written.", links.writes),
-        ("link_drift", "Settings of links that were right, found changed.", links.repairs),
-        ("tunnel_writes", "Changes of tunnels.", plane.tunnels.all_writes + plane.mtu.writes),
-        ("tunnel_drift", "Of these, of what had been right.", plane.tunnels.all_repairs),
+        ("route_writes", "Routes written or removed.", plane.routing.written),
+        ("ipset_writes", "Sets changed.", plane.rules.set_writes),
+        ("link_writes", "Settings of links written.", links.interfaces.writes),
+        ("link_drift", "Settings of links that were right, found changed.", repairs),
+        ("tunnel_writes", "Changes of tunnels.", links.tunnels.all_writes + links.mtu.writes),
+        ("tunnel_drift", "Of these, of what had been right.", links.tunnels.all_repairs),
         ("policy_operations", "Work on policy.", policy.operations.total),
-        ("rule_renders", "Chains rendered.", plane.renders),
+        ("rule_renders", "Chains rendered.", plane.rules.renders),
     ):
         yield Figure(f"muslin_felix_{name}_total", text, count, "counter")
-    conditions = len(policy.conditions.keys() | plane.degraded().keys())
+    conditions = len(policy.conditions.keys() | plane.rules.degraded().keys())
     numbers = policy.figures()
     for name, text, value in (
-        ("paths", "Paths that bgp offered.", len(plane.paths.paths)),
-        ("refused_paths", "Paths not taken.", len(plane.off_node.learned.complaints())),
-        ("route_conflicts", "Foreign routes in the way.", len(plane.routes.conflicts)),
+        ("paths", "Paths that bgp offered.", len(plane.routing.paths.paths)),
+        ("refused_paths", "Paths not taken.", len(plane.routing.off_node.learned.complaints())),
+        ("route_conflicts", "Foreign routes in the way.", len(plane.routing.routes.conflicts)),
         ("policy_conditions", "Policies not enforced as written.", conditions),
         ("host_endpoints", "Host endpoints of this node.", numbers["host_endpoints"]),
         ("staged_policies", "Staged policies known.", numbers["staged_policies"]),
@@ -216,8 +217,8 @@ def _own(plane: Dataplane) -> Iterator[Figure]:
         ("staged_matches", "Endpoints that these select, summed.", numbers["staged_matches"]),
         ("broken_objects", "Objects not understood.", len(plane.calc.broken)),
         ("endpoints_in_force", "Endpoints whose policy is in the kernel.", len(state.in_force)),
-        ("host_mtu_bytes", "MTU of the host's links.", plane.mtu.now.host if plane.mtu.now else 0),
-        ("pod_mtu_bytes", "MTU of new pods.", plane.mtu.now.pod if plane.mtu.now else 0),
+        ("host_mtu_bytes", "MTU of the host's links.", mtu.host if mtu else 0),
+        ("pod_mtu_bytes", "MTU of new pods.", mtu.pod if mtu else 0),
     ):
         yield Figure(f"muslin_felix_{name}", text, value)
 

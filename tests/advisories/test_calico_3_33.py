@@ -78,7 +78,7 @@ def test_13116_a_nodes_address_inside_a_block_is_no_pods(modes: dict[str, Any]) 
         calc.cluster.settle(Means(told=told))
         assert (cidr in calc.cluster.ways) is (bool(modes) or not told)
         assert ip_network("10.65.1.1/32") not in calc.cluster.ways
-    assert calc.host_members(4) == {"10.65.9.9", "10.65.1.1"}
+    assert calc.facts.host_members(4) == {"10.65.9.9", "10.65.1.1"}
     taken = overlap.Taken(ip_network("10.65.1.1/32"), "Node(other)")
     assert overlap.problems(pool, overlap.Facts(hosts=(taken,)))
 

@@ -34,7 +34,7 @@ def routed(calc: Calculator, view: ClusterView) -> object:
     """What this node programs and tells of others' pods."""
     calc.cluster.settle(Means())
     facts = calc.path_facts(frozenset())
-    return dict(calc.cluster.ways), facts, calc.pool_members(4), dict(view.pools)
+    return dict(calc.cluster.ways), facts, calc.facts.pool_members(4), dict(view.pools)
 
 
 @pytest.mark.asyncio

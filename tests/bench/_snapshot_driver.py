@@ -120,14 +120,14 @@ class SnapshotFelix:
     async def settle(self) -> None:
         """What the main loop does before it asks what to write."""
         with gc_control.resting(lambda: True):
-            await in_slices(self.calc.policy.settle())
+            await in_slices(self.calc.settling(0.0))
 
     async def tell(self) -> None:
         """What is wanted now, in the tables and sets."""
         config = self.agent.config
-        active, _ = self.calc.endpoints.active(config.interface_prefix)
+        news = self.calc.changes(config.interface_prefix)
         with gc_control.resting(lambda: True):
-            await in_slices(self.desire.update(config, self.calc, active, {}))
+            await in_slices(self.desire.update(config, news, {}))
 
     async def told(self) -> int:
         """The sets take what they were told, as before a commit; returns how many members."""

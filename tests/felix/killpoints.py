@@ -86,8 +86,8 @@ POINTS = [
         after felix.node_server:NodeServer.start
         before felix.agent:Agent.take
         after felix.agent:Agent.take
-        before felix.dataplane.loop:Dataplane._prepare
-        after felix.dataplane.loop:Dataplane._prepare
+        before felix.dataplane.rules.manager:RulesManager._open
+        after felix.dataplane.rules.manager:RulesManager._open
         after felix.dataplane.rules.desired:Desire.update
         before felix.dataplane.rules.ipsets:Sets.commit
         after felix.dataplane.rules.ipsets:Sets.commit

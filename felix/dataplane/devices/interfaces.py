@@ -17,15 +17,12 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from felix.calc.endpoints import Endpoint
-from felix.dataplane.devices.view import KernelView
+from felix.dataplane.devices.work import LinkWork
 from linux import links, sysctl
 from linux.errors import KernelError
 from linux.links import Link
-from linux.netlink import Socket
 
 HOST_MAC = "ee:ee:ee:ee:ee:ee"
 _INET = {"route_localnet": 1, "proxy_arp": 1, "forwarding": 1, "rp_filter": 1}
@@ -40,10 +37,8 @@ class Interfaces:
     """Keeps the settings of workload interfaces; remembers what a link dump does not show.
 
     `writes` counts settings written, `repairs` those of them that had been right before.
-    `spoofing`: endpoints may use the further source addresses that they ask for.
     """
 
-    spoofing: bool = False
     writes: int = 0
     repairs: int = 0
     failures: dict[str, str] = field(default_factory=dict)
@@ -52,26 +47,22 @@ class Interfaces:
     _forwarded: set[int] = field(default_factory=set)
     _complaints: dict[str, str] = field(default_factory=dict)
 
-    def commit(
-        self,
-        sock: Socket,
-        view: KernelView,
-        endpoints: Iterable[Endpoint],
-        families: frozenset[int],
-    ) -> set[int]:
-        """Write what differs; returns the indexes of links that were touched.
-
-        Raises `KernelError` only when the socket fails.
+    def commit(self, work: LinkWork) -> set[int]:
+        """Write what differs of the links of `work.endpoints`; returns the indexes of those that
+        were touched. Raises `KernelError` only when the socket fails.
         """
         self.failures = {}
         touched: set[int] = set()
-        for endpoint in endpoints:
+        sock, view = work.sock, work.view
+        # Endpoints may use the further source addresses that they ask for.
+        spoofing = work.config.workload_source_spoofing == "Any"
+        for endpoint in work.endpoints:
             link = view.link_named(endpoint.interface)
             if link is None:
                 continue
-            loose = self.spoofing and bool(endpoint.spoofable)
+            loose = spoofing and bool(endpoint.spoofable)
             # Of a pod without IPv6 the host says nothing to neighbours, and routes nothing to it.
-            ipv6 = 6 in families and 6 in endpoint.families
+            ipv6 = 6 in work.families and 6 in endpoint.families
             right = self._right.get(link.index)
             if right is not None and right[0] is link and right[1:] == (loose, ipv6):
                 continue

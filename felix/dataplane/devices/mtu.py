@@ -24,6 +24,7 @@ from felix.calc.encapsulation import Encapsulation
 from felix.calc.endpoints import Endpoint
 from felix.config.parameters import Config
 from felix.dataplane.devices.view import KernelView
+from felix.dataplane.devices.work import LinkWork
 from libcalico.process import paths
 from linux import links
 from linux.links import Link
@@ -79,13 +80,12 @@ class MtuKeeper:
         self._host = UNKNOWN_HOST
         self._host_of: tuple[int, str] | None = None
 
-    def commit(
-        self, sock: Socket, view: KernelView, config: Config, used: Encapsulation
-    ) -> set[int]:
+    def commit(self, work: LinkWork) -> set[int]:
         """Write what differs; returns the indexes of links that were touched.
 
         Raises `KernelError` only when the socket fails.
         """
+        view, config, used = work.view, work.config, work.used
         asked = (view.host_links_version, config.mtu_iface_pattern)
         if asked != self._host_of:
             self._host = host_mtu(view.links.values(), config.mtu_iface_pattern)
@@ -95,7 +95,7 @@ class MtuKeeper:
             log.info("the MTU is %d: %d for new pods", found.host, found.pod)
             self.now = found
         self._write(f"{found.pod}\n")
-        return self._set(sock, view, found, used)
+        return self._set(work.sock, view, found, used)
 
     def _write(self, text: str) -> None:
         if text == self._written:

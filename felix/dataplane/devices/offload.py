@@ -36,6 +36,7 @@ from felix.calc.nodes import IPAddress
 from felix.config.parameters import Config
 from felix.dataplane.devices.mtu import IPIP, VXLAN, VXLAN_V6
 from felix.dataplane.devices.view import KernelView
+from felix.dataplane.devices.work import LinkWork
 from libcalico.process import tasks
 from linux import offload
 from linux.errors import KernelError
@@ -76,10 +77,14 @@ class _Device:
 
 
 class ChecksumOffload:
-    """Settings of the tunnel devices. `clock` gives seconds; `kick` asks for a turn."""
+    """Settings of the tunnel devices. `clock` gives seconds; `kick` asks for a turn;
+    `ready` names the devices that stand.
+    """
 
-    def __init__(self, clock: Callable[[], float], kick: Callable[[], None]) -> None:
-        self._clock, self._kick = clock, kick
+    def __init__(
+        self, clock: Callable[[], float], kick: Callable[[], None], ready: Callable[[], Set[str]]
+    ) -> None:
+        self._clock, self._kick, self._ready = clock, kick, ready
         self._devices: dict[str, _Device] = {}
         self._said: object = None
         self._kernel_broken = kernel_is_broken(os.uname().release)
@@ -94,11 +99,9 @@ class ChecksumOffload:
                 told.append((f"Node({node})", device.problem))
         return told
 
-    def commit(self, view: KernelView, config: Config, ready: Set[str], routes: int) -> None:
-        """Make the devices that stand (`ready`) as decided; tests begin beside.
-
-        `routes` is another number whenever routes of ours were written.
-        """
+    def commit(self, work: LinkWork) -> tuple[int, ...]:
+        """Make the devices that stand as decided; tests begin beside. No link is touched."""
+        view, config, routes, ready = work.view, work.config, work.routes_written, self._ready()
         if config.feature_detect_override != self._said:
             self._said = config.feature_detect_override
             for device in self._devices.values():
@@ -114,6 +117,7 @@ class ChecksumOffload:
             if device.task is None and (news or self._clock() >= device.due):
                 device.scanned = routes
                 self._look(view, config, link, device)
+        return ()
 
     def close(self) -> None:
         """End the tests; settings stay."""

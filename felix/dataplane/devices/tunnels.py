@@ -24,15 +24,17 @@ from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from ipaddress import ip_interface
 
+from felix.calc.cluster_facts import ClusterFacts
 from felix.calc.encapsulation import Encapsulation
-from felix.calc.graph import Calculator
 from felix.calc.nodes import IPAddress, NodeFacts, Vtep
+from felix.calc.pools import Pool
 from felix.calc.tunnels import Means
 from felix.config.parameters import Config
 from felix.dataplane.devices.mtu import IPIP, VXLAN, VXLAN_HEADER, VXLAN_V6, VXLAN_V6_HEADER
 from felix.dataplane.devices.tunnel_links import addresses_of, holder, takes, used_by_routes
 from felix.dataplane.devices.view import KernelView
 from felix.dataplane.devices.vteps import VtepTables
+from felix.dataplane.devices.work import Door, LinkWork
 from libcalico.process.tasks import Background
 from linux import addresses, ipip, links, vxlan
 from linux.links import Link
@@ -50,8 +52,6 @@ _NAMES = {4: VXLAN, 6: VXLAN_V6}
 _HEADERS = {4: VXLAN_HEADER, 6: VXLAN_V6_HEADER}
 _LOOSE, _UNCHECKED = {"rp_filter": 2}, {"rp_filter": 0}
 _NOWHERE: Mapping[str, Vtep] = {}
-Door = tuple[str, int]
-"""Where wrapped packets come in: a device, and its UDP port or 0."""
 
 log = logging.getLogger(__name__)
 
@@ -96,10 +96,10 @@ class Tunnels:
         )
 
     def doors(
-        self, view: KernelView, config: Config, calc: Calculator, used: Encapsulation
+        self, view: KernelView, config: Config, cluster: ClusterFacts, used: Encapsulation
     ) -> frozenset[Door]:
         """By what this node unwraps, or will once rules say whose packets it takes (TDV-4)."""
-        me = calc.nodes.get(self.node, NodeFacts())
+        me = cluster.me
         found: set[Door] = set()
         for version, wanted in ((4, used.vxlan), (6, used.vxlan_v6)):
             name = _NAMES[version]
@@ -120,20 +120,14 @@ class Tunnels:
         """Seconds until a device that the kernel refused is tried again."""
         return max(0.0, self._not_made.get(name, (0.0, ""))[0] - self.clock())
 
-    def commit(
-        self,
-        sock: Socket,
-        view: KernelView,
-        config: Config,
-        calc: Calculator,
-        used: Encapsulation,
-        guarded: frozenset[Door],
-    ) -> set[int]:
+    def commit(self, work: LinkWork) -> set[int]:
         """Make the devices as they must be; returns the indexes of links that were touched.
 
-        `guarded`: those whose rules stand (TDV-4). Raises `KernelError` only when the socket fails.
+        Raises `KernelError` only when the socket fails.
         """
-        state = view.host_interfaces(), view.host_links_version, calc.cluster_version
+        sock, view, config, cluster = work.sock, work.view, work.config, work.cluster
+        used, guarded = work.used, work.guarded
+        state = view.host_interfaces(), view.host_links_version, cluster.version
         seen = (*state, config, used, guarded)
         quiet = self.wait is None and all(tables.quiet for tables in self.tables.values())
         if quiet and seen == self._seen:
@@ -141,12 +135,12 @@ class Tunnels:
         self._seen = seen
         self.problems, self.wait, self._guarded = [], None, guarded
         before, self._ready = self._ready, set()
-        me = calc.nodes.get(self.node, NodeFacts())
-        touched = self._ipip(sock, view, me, calc, used)
+        me = cluster.me
+        touched = self._ipip(sock, view, me, cluster, used)
         for version, wanted in ((4, used.vxlan), (6, used.vxlan_v6)):
             if wanted:
                 self._unneeded.pop(_NAMES[version], None)
-                touched |= self._vxlan(sock, view, config, calc, me, version)
+                touched |= self._vxlan(sock, view, config, cluster, me, version)
             else:
                 self._remove(sock, view, version)
         for name in self._ready - before:
@@ -204,7 +198,7 @@ class Tunnels:
         sock: Socket,
         view: KernelView,
         me: NodeFacts,
-        calc: Calculator,
+        cluster: ClusterFacts,
         used: Encapsulation,
     ) -> set[int]:
         link = view.link_named(IPIP)
@@ -213,7 +207,7 @@ class Tunnels:
             return self._release(sock, view, link)
         self._unneeded.pop(IPIP, None)
         if link is None and self._lacks_ipip:
-            self._lack(calc)
+            self._lack(cluster.pools)
             return set()
         if not (link is not None and link.up) and self._unguarded((IPIP, 0)):
             return set()
@@ -221,7 +215,7 @@ class Tunnels:
             link = ipip.ensure(sock)
             if link is None:
                 self._lacks_ipip = True
-                self._lack(calc)
+                self._lack(cluster.pools)
                 self.kick()  # the door may be closed
                 return set()
             self._shown(view, link)
@@ -233,9 +227,9 @@ class Tunnels:
             self._misses("IP-in-IP", "it has no tunnel address yet")
         return touched
 
-    def _lack(self, calc: Calculator) -> None:
+    def _lack(self, pools: Mapping[str, Pool]) -> None:
         self._misses("IP-in-IP", f"{LACKING_IPIP}; other nodes are told no address of its tunnel")
-        for name, pool in calc.pools.items():
+        for name, pool in pools.items():
             if pool.ipip and pool.network.version == 4:
                 told = (
                     f"spec.ipipMode: {pool.ipip_mode}: {LACKING_IPIP}; nothing is wrapped here,"
@@ -275,7 +269,7 @@ class Tunnels:
         sock: Socket,
         view: KernelView,
         config: Config,
-        calc: Calculator,
+        cluster: ClusterFacts,
         me: NodeFacts,
         version: int,
     ) -> set[int]:
@@ -300,7 +294,7 @@ class Tunnels:
                 return set()
         # It unwraps before it has an address: others may know of it first.
         touched = self._settings(sock, view, link, end.address if end is not None else None)
-        self._tables(sock, calc, version, link)
+        self._tables(sock, cluster.nodes, version, link)
         if end is None:
             self._misses(f"VXLAN for IPv{version}", "it has no tunnel address yet")
         return touched
@@ -336,7 +330,9 @@ class Tunnels:
         self._shown(view, link)
         return link
 
-    def _tables(self, sock: Socket, calc: Calculator, version: int, link: Link) -> None:
+    def _tables(
+        self, sock: Socket, nodes: Mapping[str, NodeFacts], version: int, link: Link
+    ) -> None:
         tables = self.tables.get(version)
         if tables is None or tables.index != link.index:
             self._forget_tables(version)
@@ -344,7 +340,7 @@ class Tunnels:
         tables.want(
             {
                 name: end
-                for name, facts in calc.nodes.items()
+                for name, facts in nodes.items()
                 if name != self.node and (end := facts.vtep(version)) is not None
             }
         )

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
-from felix.calc.graph import Calculator
+from felix.calc.changes import Changes
 from felix.calc.learned_routes import PathTable
-from felix.calc.nodes import NodeFacts, Vtep
+from felix.calc.nodes import Vtep
 from felix.calc.remote import RemoteRoutes
 from felix.calc.tunnels import Means
 from felix.dataplane.devices.view import KernelView
@@ -24,13 +25,25 @@ PATHS_AT_ONCE, HOPS_AT_ONCE = 2000, 300
 """Paths judged, and next hops to other nodes found, without a pause."""
 
 
+@dataclass(frozen=True, slots=True)
+class TunnelEnds:
+    """By what routes may lead to other nodes.
+
+    `means`: the encapsulations that this node is able to use. `ends`: IPv6 tunnels' ends, by node.
+    `mtus`: of the tunnels' devices, by index. `speaker`: a BGP speaker tells this node routes.
+    """
+
+    means: Means
+    ends: Mapping[str, Vtep]
+    mtus: Mapping[int, int]
+    speaker: bool
+
+
 class OffNodeRoutes:
     """Tells the route table what should lead to other nodes and beyond."""
 
-    def __init__(
-        self, calc: Calculator, paths: PathTable, view: KernelView, routes: RouteTable
-    ) -> None:
-        self._calc, self._paths, self._view, self._routes = calc, paths, view, routes
+    def __init__(self, paths: PathTable, view: KernelView, routes: RouteTable) -> None:
+        self._paths, self._view, self._routes = paths, view, routes
         self.learned = RemoteRoutes(paths)
         self.next_hops = RemoteNextHops()
         self._changed: dict[Prefix, None] = {}
@@ -51,40 +64,40 @@ class OffNodeRoutes:
 
     async def want(
         self,
-        means: Means,
-        ends: Mapping[str, Vtep],
-        mtus: Mapping[int, int],
+        news: Changes,
+        tunnels: TunnelEnds,
         families: frozenset[int],
         paused: Callable[[], bool],
     ) -> None:
-        """Bring the wanted routes up to the calculation; stops at a slice's end if `paused`.
-
-        `ends`: IPv6 tunnels' ends, by node; `mtus`: of the tunnels' devices, by index.
-        """
-        await self._to_nodes(means, ends, mtus, families, paused)
-        await self._along_paths(families, paused)
+        """Bring the desired routes up to the calculation; stops at a slice's end if `paused`."""
+        await self._to_nodes(news, tunnels, families, paused)
+        await self._along_paths(news, families, paused)
+        # Routes that are not desired may go once all paths are known.
+        if (self._paths.complete or not tunnels.speaker) and not self.waits:
+            self._routes.paths_known()
 
     async def _to_nodes(
         self,
-        means: Means,
-        ends: Mapping[str, Vtep],
-        mtus: Mapping[int, int],
+        news: Changes,
+        tunnels: TunnelEnds,
         families: frozenset[int],
         paused: Callable[[], bool],
     ) -> None:
-        calc, hops = self._calc, self.next_hops
-        me = calc.nodes.get(calc.node, NodeFacts())
+        hops, me = self.next_hops, news.cluster.me
         while True:
-            moved = hops.settle(calc.cluster, means, self._view, me, ends, HOPS_AT_ONCE)
-            self._routes.want_cluster(hops.hops, moved, families, mtus)
+            moved = hops.settle(
+                news.routes, tunnels.means, self._view, me, tunnels.ends, HOPS_AT_ONCE
+            )
+            self._routes.want_cluster(hops.hops, moved, families, tunnels.mtus)
             if not hops.pending or paused():
                 return
             await asyncio.sleep(0)
 
-    async def _along_paths(self, families: frozenset[int], paused: Callable[[], bool]) -> None:
+    async def _along_paths(
+        self, news: Changes, families: frozenset[int], paused: Callable[[], bool]
+    ) -> None:
         view, learned = self._view, self.learned
-        facts = self._calc.path_facts(view.own_addresses())
-        learned.learn(facts, view.base_routes(), view.dead_links())
+        learned.learn(news.paths(view.own_addresses()), view.base_routes(), view.dead_links())
         changed, self._changed = self._changed, {}
         learned.change(changed)
         while True:
@@ -93,8 +106,3 @@ class OffNodeRoutes:
             if not learned.pending or paused():
                 return
             await asyncio.sleep(0)
-
-    def settle(self, *, speaker: bool) -> None:
-        """Routes that are not wanted may go once all paths are known; `speaker`: one tells them."""
-        if (self._paths.complete or not speaker) and not self.waits:
-            self._routes.paths_known()

@@ -17,10 +17,12 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Set
 from typing import cast
 
+from felix.calc.changes import Changes
+from felix.calc.cluster_facts import ClusterFacts
 from felix.calc.encapsulation import encapsulation
 from felix.calc.endpoints import Endpoint
-from felix.calc.graph import Calculator
 from felix.calc.hosts import interfaces_of
+from felix.calc.policy import PolicyEngine
 from felix.calc.policy_model import (
     HostEndpoint,
     IPAddress,
@@ -31,7 +33,7 @@ from felix.calc.policy_model import (
 )
 from felix.config.parameters import Config
 from felix.dataplane.devices.mtu import IPIP, VXLAN, VXLAN_V6
-from felix.dataplane.devices.tunnels import Door
+from felix.dataplane.devices.work import Door
 from felix.dataplane.rules.backend import Tables
 from felix.dataplane.rules.chain_refcounts import FILTER
 from felix.dataplane.rules.chain_store import ChainStore
@@ -50,18 +52,18 @@ _OWN_SETS = frozenset({ALL_POOLS, MASQUERADED_POOLS, ALL_HOSTS, ALL_VTEPS, ipvs.
 
 
 def _tunnels(
-    family: Family, config: Config, calc: Calculator, doors: frozenset[Door]
+    family: Family, config: Config, cluster: ClusterFacts, doors: frozenset[Door]
 ) -> TunnelRules:
-    used = encapsulation(calc.pools, ipip=config.ipip_enabled, vxlan=config.vxlan_enabled)
-    me = calc.nodes.get(calc.node)
+    used = encapsulation(cluster.pools, ipip=config.ipip_enabled, vxlan=config.vxlan_enabled)
+    me = cluster.me
     device = VXLAN if family == 4 else VXLAN_V6
     ports = tuple(sorted(port for name, port in doors if name == device))
     ipip = (IPIP, 0) in doors and family == 4
     sources = []
-    if me is not None and ipip and used.ipip and me.ipip is not None:
+    if ipip and used.ipip and me.ipip is not None:
         sources.append(IPIP)
     wanted = used.vxlan if family == 4 else used.vxlan_v6
-    if me is not None and ports and wanted and me.vtep(family) is not None:
+    if ports and wanted and me.vtep(family) is not None:
         sources.append(device)
     return TunnelRules(ipip, ports, tuple(sources))
 
@@ -110,8 +112,7 @@ class Desire:
     def update(
         self,
         config: Config,
-        calc: Calculator,
-        active: Mapping[str, Endpoint],
+        news: Changes,
         hosts: Mapping[str, Set[IPAddress]],
         doors: frozenset[Door] = frozenset(),
         about: Set[str] | None = None,
@@ -124,19 +125,20 @@ class Desire:
         What the calculation tells is as it was at the first step; what comes between two steps
         is for the next update.
         """
-        first, self.looked_at = not calc.policy.told, frozenset()
+        policies, active = news.policies, news.active
+        first, self.looked_at = not policies.told, frozenset()
         whole, self._whole = self._whole, True
         self._doors = doors
-        changes = yield from calc.policy.flushing()
+        changes = yield from policies.flushing()
         if whole and not first:
-            changes = yield from self._everything(calc)
-        news = whole or bool(changes.host_endpoints) or hosts is not self._seen_hosts
-        if news:
-            self._take_hosts(calc, hosts)
-        if whole or news or self._services is not None or self._shared(active, about):
+            changes = yield from self._everything(policies)
+        hosts_differ = whole or bool(changes.host_endpoints) or hosts is not self._seen_hosts
+        if hosts_differ:
+            self._see_hosts(policies, hosts)
+        if whole or hosts_differ or self._services is not None or self._shared(active, about):
             about = None
         if about is None or self.book is None:
-            book = self._configure(config, calc, active)
+            book = self._configure(config, news)
             yield
         else:
             book = self.book
@@ -150,12 +152,12 @@ class Desire:
             if about is None:
                 names: Iterable[str] = [*(n for n in book.endpoints if n not in active), *active]
             else:
-                found_of = map(calc.endpoints.get, changes.endpoints)
-                names = {*about, *(each.interface for each in found_of if each is not None)}
+                endpoints = map(news.endpoint, changes.endpoints)
+                names = {*about, *(each.interface for each in endpoints if each is not None)}
                 self.looked_at = frozenset(names)
-            yield from self._endpoints(book, calc, active, names, whole=whole)
+            yield from self._endpoints(book, news, names, whole=whole)
             self._active = active
-        if news:
+        if hosts_differ:
             book.set_host_endpoints(self._serving)
         book.forget(changes)
         yield from book.write()
@@ -163,14 +165,14 @@ class Desire:
             if change.removed_whole:
                 self._sets.change(change)
         if about is None:
-            self._own_sets(config, calc)
+            self._own_sets(config, news.cluster)
         self._whole = False
 
-    def _take_hosts(self, calc: Calculator, hosts: Mapping[str, Set[IPAddress]]) -> None:
+    def _see_hosts(self, policies: PolicyEngine, hosts: Mapping[str, Set[IPAddress]]) -> None:
         """The host's interfaces with their addresses, and the host endpoints that they serve."""
-        found = interfaces_of(calc.policy.host_endpoints.values(), hosts)
-        self.idle_hosts, self._seen_hosts = found.idle, hosts
-        self._serving = found.serving
+        used = interfaces_of(policies.host_endpoints.values(), hosts)
+        self.idle_hosts, self._seen_hosts = used.idle, hosts
+        self._serving = used.serving
         self._services = hosts.get(ipvs.LINK)
 
     def _shared(self, active: Mapping[str, Endpoint], about: Set[str] | None) -> bool:
@@ -275,45 +277,40 @@ class Desire:
         reason = "spec.allowSpoofedSourcePrefixes: workloadSourceSpoofing is not Any: not allowed"
         return shut | {e.key: reason for e in self._active.values() if e.spoofable}
 
-    def _facts(
-        self, family: Family, config: Config, calc: Calculator, active: Mapping[str, Endpoint]
-    ) -> Facts:
+    def _facts(self, family: Family, config: Config, news: Changes) -> Facts:
+        cluster, active = news.cluster, news.active
         spoofing = config.workload_source_spoofing == "Any"
         return Facts(
-            nat_outgoing=bool(calc.masqueraded_members(family)),
-            service_nets=tuple(sorted(calc.service_nets, key=str)),
+            nat_outgoing=bool(cluster.masqueraded_members(family)),
+            service_nets=tuple(sorted(cluster.service_nets, key=str)),
             spoofing=tuple(
                 (name, endpoint.spoofable)
                 for name, endpoint in (sorted(active.items()) if spoofing else ())
                 if endpoint.spoofable
             ),
-            tunnels=_tunnels(family, config, calc, self._doors),
+            tunnels=_tunnels(family, config, cluster, self._doors),
             hosts=bool(self._serving),
             floating=self.floating.of(family),
-            ipvs=self._senders(family, calc, active),
+            ipvs=self._senders(family, news),
         )
 
-    def _senders(
-        self, family: Family, calc: Calculator, active: Mapping[str, Endpoint]
-    ) -> Senders | None:
+    def _senders(self, family: Family, news: Changes) -> Senders | None:
         """Who has a chain to be judged by; None where no service is in IPVS."""
         if self._services is None:
             return None
         return Senders(
             tuple(
                 (name, tuple(net for net in endpoint.networks if net.version == family))
-                for name, endpoint in sorted(active.items())
-                if calc.policy.endpoint(endpoint.key) is not None
+                for name, endpoint in sorted(news.active.items())
+                if news.policies.endpoint(endpoint.key) is not None
             )
         )
 
-    def _configure(
-        self, config: Config, calc: Calculator, active: Mapping[str, Endpoint]
-    ) -> ChainStore:
+    def _configure(self, config: Config, news: Changes) -> ChainStore:
         allowed = config.floating_ips == "Enabled"
-        self.floating = floating_addresses(active) if allowed else NONE_FLOATING
+        self.floating = floating_addresses(news.active) if allowed else NONE_FLOATING
         for family in self._families:
-            inputs = (config, self._facts(family, config, calc, active))
+            inputs = (config, self._facts(family, config, news))
             if self._static.get(family) != inputs:
                 settings = rule_settings(config, family)
                 self._rules.want(family, tables(family, settings, inputs[1]))
@@ -330,15 +327,15 @@ class Desire:
     def _endpoints(
         self,
         book: ChainStore,
-        calc: Calculator,
-        active: Mapping[str, Endpoint],
+        news: Changes,
         names: Iterable[str],
         *,
         whole: bool,
     ) -> Iterator[None]:
+        active, policies = news.active, news.policies
         for interface in names:
             endpoint = active.get(interface)
-            policy = calc.policy.endpoint(endpoint.key) if endpoint is not None else None
+            policy = policies.endpoint(endpoint.key) if endpoint is not None else None
             if endpoint is None or policy is None:
                 # Without a word from the calculation it stays closed.
                 book.remove_endpoint(interface)
@@ -356,9 +353,9 @@ class Desire:
             book.set_endpoint(interface, policy, endpoint.families)
             yield
 
-    def _own_sets(self, config: Config, calc: Calculator) -> None:
+    def _own_sets(self, config: Config, cluster: ClusterFacts) -> None:
         # There may be thousands of nodes, and most turns are about something else.
-        inputs = (config, calc.cluster_version, self._doors, self._services)
+        inputs = (config, cluster.version, self._doors, self._services)
         if inputs == self._own_sets_of:
             return
         self._own_sets_of = inputs
@@ -366,13 +363,13 @@ class Desire:
         def both(members: Callable[[int], frozenset[str]]) -> frozenset[str]:
             return frozenset().union(*map(members, self._families))
 
-        self._sets.want(ALL_POOLS, SetKind.NETS, both(calc.pool_members))
-        self._sets.want(MASQUERADED_POOLS, SetKind.NETS, both(calc.masqueraded_members))
-        used = [_tunnels(family, config, calc, self._doors) for family in self._families]
+        self._sets.want(ALL_POOLS, SetKind.NETS, both(cluster.pool_members))
+        self._sets.want(MASQUERADED_POOLS, SetKind.NETS, both(cluster.masqueraded_members))
+        used = [_tunnels(family, config, cluster, self._doors) for family in self._families]
         hosts = config.nat_outgoing_exclusions == "IPPoolsAndHostIPs"
         for name, wanted, members in (
-            (ALL_HOSTS, hosts or any(one.ipip for one in used), calc.host_members),
-            (ALL_VTEPS, any(one.vxlan_ports for one in used), calc.vtep_members),
+            (ALL_HOSTS, hosts or any(one.ipip for one in used), cluster.host_members),
+            (ALL_VTEPS, any(one.vxlan_ports for one in used), cluster.vtep_members),
         ):
             if wanted:
                 external = frozenset(config.external_nodes_list)
@@ -385,9 +382,8 @@ class Desire:
             services = frozenset(str(one) for one in self._services)
             self._sets.want(ipvs.SERVICES, SetKind.NETS, services)
 
-    def _everything(self, calc: Calculator) -> Generator[None, None, PolicyChanges]:
+    def _everything(self, engine: PolicyEngine) -> Generator[None, None, PolicyChanges]:
         """The calculation's whole word as one difference."""
-        engine = calc.policy
         known = self._sets.ids - _OWN_SETS
         changes = PolicyChanges(policies=dict(engine.policies), profiles=dict(engine.profiles))
         for set_id, kind in engine.sets.items():

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 
 from felix.calc.policy.engine import PolicyEngine
 from felix.calc.policy_model import ResolvedPolicy
-from felix.dataplane.rules.desired import Desire
 from felix.dataplane.turn.cooperative_steps import in_slices
 from libcalico.process.tasks import Background
 
@@ -21,15 +20,15 @@ MOMENT = 0.005
 
 
 class Ahead:
-    """`desire`: what the rules are made by, None: none yet; `done`: a policy can be taken now."""
+    """`warm` renders a policy's rules ahead, in steps; `done`: a policy can be taken now."""
 
     def __init__(
         self,
         engine: PolicyEngine,
-        desire: Callable[[], Desire | None],
+        warm: Callable[[ResolvedPolicy], Iterator[None]],
         done: Callable[[], None],
     ) -> None:
-        self._engine, self._desire, self._done = engine, desire, done
+        self._engine, self._warm, self._done = engine, warm, done
         self._work = asyncio.Event()
 
     def begin(self, background: Background) -> None:
@@ -38,10 +37,6 @@ class Ahead:
         if not background.busy(_WORK):
             self._engine.large.wake = self._work.set
             background.keep(_WORK, self._run)
-
-    def _warm(self, policy: ResolvedPolicy) -> Iterator[None]:
-        desire = self._desire()
-        return desire.warming(policy) if desire is not None else iter(())
 
     async def _run(self) -> None:
         """Prepare for ever. After a failure all are taken in turns, as small ones are."""

@@ -31,7 +31,6 @@ class State:
     applies: int = 0
     apply_seconds: float = 0.0
     first_seconds: float | None = None
-    route_writes: int = 0
     active: dict[str, Endpoint] = field(default_factory=dict)
     shadowed: dict[ResourceKey, str] = field(default_factory=dict)
     in_force: dict[ResourceKey, Endpoint] = field(default_factory=dict)

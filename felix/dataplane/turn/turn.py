@@ -5,41 +5,37 @@ Tested in tests/felix/dataplane/test_turns.py.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
-from felix.calc.endpoints import Endpoint
-from felix.dataplane.devices.tunnels import Door
-from felix.dataplane.rules import backend
-from felix.dataplane.rules.desired import Desire
-from felix.dataplane.rules.ipsets import Sets
+from felix.calc.changes import Changes
+from felix.calc.encapsulation import Encapsulation
+from felix.dataplane.devices.work import Door
 from ipam.records.blocks import IPAddress
 
 
 @dataclass(slots=True)
 class Turn:
-    """`active`: the node's endpoints, by interface. `about`: those of this turn, None for all.
+    """`about`: the interfaces of the endpoints that it is about, None for all and everything.
 
-    `asked`: tunnels' listeners whose packets the rules of this turn look at. `spared`: addresses
-    whose connections stay, though they moved.
+    `used`: the tunnels that are needed. `asked`: tunnels' listeners whose packets the rules of this
+    turn look at. `spared`: addresses whose connections stay, though they moved.
     """
 
-    active: dict[str, Endpoint]
+    news: Changes
     about: frozenset[str] | None
+    used: Encapsulation
     asked: frozenset[Door]
     spared: frozenset[IPAddress]
     link_failures: dict[str, str] = field(default_factory=dict)
     route_failures: dict[str, str] = field(default_factory=dict)
 
     @property
+    def names(self) -> Iterable[str]:
+        """The interfaces that the turn looks at."""
+        return self.news.active if self.about is None else self.about
+
+    @property
     def failures(self) -> dict[str, str]:
         """What failed of links and routes, by object."""
         return {**self.link_failures, **self.route_failures}
-
-
-class Parts(NamedTuple):
-    """What writes rules and sets, and what these should hold."""
-
-    tables: backend.Tables
-    sets: Sets
-    desire: Desire

@@ -80,9 +80,9 @@ def result(calc: Calculator) -> object:
         calc.endpoints.active(),
         calc.blackholes,
         calc.path_facts(frozenset()),
-        [calc.pool_members(v) for v in (4, 6)],
-        [calc.masqueraded_members(v) for v in (4, 6)],
-        calc.host_members(4),
+        [calc.facts.pool_members(v) for v in (4, 6)],
+        [calc.facts.masqueraded_members(v) for v in (4, 6)],
+        calc.facts.host_members(4),
     )
 
 
@@ -101,11 +101,11 @@ def test_what_a_node_should_have() -> None:
     assert [e.key.name for e in active.values()] == ["mine"]
     assert shadowed == {}
     assert calc.blackholes == {BLOCK}
-    assert calc.pool_members(4) == {"10.65.0.0/16", "10.66.0.0/16", "10.67.1.0/26"}
-    assert calc.pool_members(6) == {"fd65::/48"}
-    assert calc.masqueraded_members(4) == {"10.65.0.0/16"}
-    assert calc.masqueraded_members(6) == frozenset()
-    assert calc.host_members(4) == {"10.99.1.1", "10.99.1.2"}
+    assert calc.facts.pool_members(4) == {"10.65.0.0/16", "10.66.0.0/16", "10.67.1.0/26"}
+    assert calc.facts.pool_members(6) == {"fd65::/48"}
+    assert calc.facts.masqueraded_members(4) == {"10.65.0.0/16"}
+    assert calc.facts.masqueraded_members(6) == frozenset()
+    assert calc.facts.host_members(4) == {"10.99.1.1", "10.99.1.2"}
     facts = calc.path_facts(frozenset())
     assert facts.routed == set(
         map(ip_network, ("10.65.0.0/16", "10.66.0.0/16", "fd65::/48", "10.67.1.0/26"))
@@ -150,7 +150,7 @@ def test_a_bad_object_is_named_and_counts_as_absent() -> None:
     calc.update(mine, endpoint("me"))
     assert calc.broken == {}
     calc.update(ResourceKey("IPPool", "nat"), pool("10.65/16x"))
-    assert calc.masqueraded_members(4) == frozenset()
+    assert calc.facts.masqueraded_members(4) == frozenset()
     assert len(calc.broken) == 1
 
 

@@ -77,7 +77,7 @@ def taken(calc: Calculator, text: str) -> str:
 
 def everything(calc: Calculator, means: Means) -> tuple[object, ...]:
     calc.cluster.settle(means)
-    sets = calc.pool_members(4), calc.masqueraded_members(4)
+    sets = calc.facts.pool_members(4), calc.facts.masqueraded_members(4)
     return dict(calc.cluster.ways), calc.path_facts(frozenset()), sets
 
 
@@ -102,12 +102,12 @@ def test_addresses_that_outlive_their_pool_are_taken_from_bgp_until_they_go() ->
     block(calc, None)  # as `calicoctl delete` leaves it
     assert taken(calc, str(AFTER)) == ""
     assert "in no pool" in taken(calc, "10.65.2.3/32")
-    assert calc.pool_members(4) == {str(BLOCK)}, "not translated on the way to them"
+    assert calc.facts.pool_members(4) == {str(BLOCK)}, "not translated on the way to them"
     assert calc.cluster_version > version
     version = calc.cluster_version
     calc.update(BlockKey(BLOCK), None)
     assert "in no pool" in taken(calc, str(AFTER))
-    assert calc.pool_members(4) == frozenset()
+    assert calc.facts.pool_members(4) == frozenset()
     assert calc.cluster_version > version
 
 

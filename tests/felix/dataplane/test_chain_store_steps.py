@@ -97,9 +97,8 @@ class Node:
             self.calc.update(key, value)
 
     def update(self) -> Iterator[None]:
-        active, _ = self.calc.endpoints.active(("cali",))
         doors = frozenset({(IPIP, 0)})
-        return self.desire.update(self.config, self.calc, active, {}, doors)
+        return self.desire.update(self.config, self.calc.changes(("cali",)), {}, doors)
 
     def told(self) -> dict[str, frozenset[str]]:
         asyncio.run(self.sets._take())

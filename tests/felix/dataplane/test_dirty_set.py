@@ -144,11 +144,11 @@ def test_rules_do_not_depend_on_how_much_a_turn_looked_at(story: list[list[Any]]
     touched = DirtySet()
 
     def turn() -> None:
-        active, _ = node.calc.endpoints.active(("cali",))
-        touched.mark(node.calc.endpoints.take_moved())
+        news = node.calc.changes(("cali",))
+        touched.mark(news.moved)
         about = touched.take()
         hosts: dict[str, frozenset[Any]] = cast("Any", HOSTS)
-        list(node.desire.update(node.config, node.calc, active, hosts, about=about))
+        list(node.desire.update(node.config, news, hosts, about=about))
 
     turn()
     for objects in story:

@@ -13,6 +13,7 @@ from felix.calc.encapsulation import Encapsulation
 from felix.config.parameters import Config
 from felix.dataplane.devices.mtu import UNKNOWN_HOST, MtuKeeper, host_mtu, mtus
 from felix.dataplane.devices.view import KernelView
+from felix.dataplane.devices.work import LinkWork
 from linux import addresses, links
 from linux.links import Link
 from linux.netlink import Socket
@@ -106,7 +107,7 @@ def test_the_file_and_the_devices_that_are_there(tmp_path: Path) -> None:
         ip(space, "link add tunl0 mtu 1300 type veth peer name t")
         sock = Socket()
         try:
-            touched = keeper.commit(sock, seen(sock), Config(vxlan_mtu=1410), used)
+            touched = keeper.commit(LinkWork(sock, seen(sock), Config(vxlan_mtu=1410), used=used))
             assert file.read_text() == "1410\n"
             after = seen(sock)
             vxlan, tunl0 = after.link_named("vxlan.calico"), after.link_named("tunl0")
@@ -114,9 +115,9 @@ def test_the_file_and_the_devices_that_are_there(tmp_path: Path) -> None:
             assert tunl0 is not None
             # No pool uses IP in IP: that device is somebody else's.
             assert (vxlan.mtu, tunl0.mtu, touched) == (1410, 1300, {vxlan.index})
-            assert keeper.commit(sock, after, Config(vxlan_mtu=1410), used) == set()
+            assert keeper.commit(LinkWork(sock, after, Config(vxlan_mtu=1410), used=used)) == set()
             both = Encapsulation(ipip=True, vxlan=True)
-            keeper.commit(sock, after, Config(ipip_mtu=1440, vxlan_mtu=1410), both)
+            keeper.commit(LinkWork(sock, after, Config(ipip_mtu=1440, vxlan_mtu=1410), used=both))
             last = seen(sock).link_named("tunl0")
             assert last is not None
             assert last.mtu == 1440
@@ -131,10 +132,10 @@ def test_a_file_that_cannot_be_written_is_said_and_tried_again(tmp_path: Path) -
     with network_namespace("mtu") as space, space.entered():
         sock = Socket()
         try:
-            keeper.commit(sock, seen(sock), Config(), Encapsulation())
+            keeper.commit(LinkWork(sock, seen(sock), Config(), used=Encapsulation()))
             assert "calico" in keeper.problem
             (tmp_path / "calico").unlink()
-            keeper.commit(sock, seen(sock), Config(), Encapsulation())
+            keeper.commit(LinkWork(sock, seen(sock), Config(), used=Encapsulation()))
             assert keeper.problem == ""
         finally:
             sock.close()

@@ -6,17 +6,18 @@ The device is one of veth by the name of `tunl0`: IP-in-IP itself is tested in t
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import ip_address
 
 import pytest
 
+from felix.calc.cluster_facts import ClusterFacts
 from felix.calc.encapsulation import Encapsulation
-from felix.calc.graph import Calculator
 from felix.calc.nodes import NodeFacts
 from felix.config.parameters import Config
 from felix.dataplane.devices.tunnels import LINGER, Tunnels
 from felix.dataplane.devices.view import KernelView
+from felix.dataplane.devices.work import LinkWork
 from linux import addresses, links
 from linux.netlink import Socket
 from tests.support.netns import Namespace, network_namespace
@@ -28,16 +29,20 @@ GUARDED = frozenset({("tunl0", 0)})
 class Stage:
     space: Namespace
     sock: Socket
-    calc: Calculator
+    facts: ClusterFacts
     tunnels: Tunnels
     now: float = 0.0
+
+    def node_is(self, me: NodeFacts) -> None:
+        self.facts = replace(self.facts, version=self.facts.version + 1, nodes={"me": me})
 
     def turn(self, *, ipip: bool) -> bool:
         """One commit over the kernel as it is; whether ways may lead through the device."""
         view = KernelView(("cali",))
         view.replace_links(links.dump(self.sock), addresses.dump(self.sock))
         used = Encapsulation(ipip=ipip)
-        self.tunnels.commit(self.sock, view, Config(), self.calc, used, GUARDED)
+        work = LinkWork(self.sock, view, Config(), self.facts, used, guarded=GUARDED)
+        self.tunnels.commit(work)
         return self.tunnels.means(used, Config()).ipip
 
     def addresses(self) -> list[str]:
@@ -56,17 +61,18 @@ def stage() -> Iterator[Stage]:
         if "tunl0" in space.run("ip", "link"):
             space.run("ip", "link", "set", "tunl0", "name", "old0")
         space.run("ip", "link", "add", "tunl0", "type", "veth", "peer", "far0")
-        calc = Calculator("me")
-        calc.nodes["me"] = NodeFacts(ipip=ip_address("10.65.0.1"))
+        facts = ClusterFacts("me", nodes={"me": NodeFacts(ipip=ip_address("10.65.0.1"))})
         sock = Socket()
-        made = Stage(space, sock, calc, Tunnels("me", lambda: made.now, lambda: None))
+        made = Stage(space, sock, facts, Tunnels("me", lambda: made.now, lambda: None))
         yield made
         sock.close()
 
 
 def test_a_device_that_was_refused_its_address_is_not_ready(stage: Stage) -> None:
     own = ip_address("fd65::1")
-    stage.calc.nodes["me"] = NodeFacts(ipip=own)
+    stage.facts = replace(
+        stage.facts, version=stage.facts.version + 1, nodes={"me": NodeFacts(ipip=own)}
+    )
     switch = "net.ipv6.conf.tunl0.disable_ipv6"
     stage.space.run("sysctl", "-w", f"{switch}=1")
     assert not stage.turn(ipip=True)
@@ -83,7 +89,7 @@ def test_all_addresses_go_when_nobody_needs_the_device_and_the_pool_is_gone(stag
     assert stage.turn(ipip=True)
     stage.ip("addr add 10.77.0.1/32 dev tunl0")
     assert len(stage.addresses()) == 2
-    assert not stage.calc.pools
+    assert not stage.facts.pools
     stage.turn(ipip=False)
     assert not stage.addresses()
 
@@ -92,7 +98,7 @@ def test_a_device_that_never_got_an_address_unwraps_for_nobody_when_its_rules_go
     stage: Stage,
 ) -> None:
     """Without an address it takes all (rp_filter 0), which only its rules hold back."""
-    stage.calc.nodes["me"] = NodeFacts()
+    stage.node_is(NodeFacts())
     stage.turn(ipip=True)
     setting = "net.ipv4.conf.tunl0.rp_filter"
     assert stage.space.run("sysctl", "-n", setting).strip() == "0"

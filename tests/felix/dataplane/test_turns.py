@@ -11,7 +11,6 @@ import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 
@@ -19,7 +18,9 @@ from felix.calc import node_grace
 from felix.calc.graph import Calculator
 from felix.calc.learned_routes import PathTable
 from felix.config.parameters import Config
-from felix.dataplane.loop import READ_BACK, Dataplane
+from felix.dataplane.devices.work import LinkWork
+from felix.dataplane.loop import Dataplane
+from felix.dataplane.rules.manager import READ_BACK
 from felix.dataplane.turn import ahead
 from felix.dataplane.turn.cooperative_steps import in_slices
 from felix.reports.conditions import of_dataplane
@@ -64,14 +65,14 @@ async def running(
     try:
         await until(lambda: plane.state.applied or task.done())
         turns: list[object] = []
-        assert plane._desire is not None
-        update = plane._desire.update
+        assert plane.rules.desire is not None
+        update = plane.rules.desire.update
 
         def spied(*given: object) -> object:
             turns.append(ALL if given[-1] is None else given[-1])
             return update(*given)  # type: ignore[arg-type]
 
-        plane._desire.update = spied  # type: ignore[assignment, method-assign]
+        plane.rules.desire.update = spied  # type: ignore[assignment, method-assign]
         await at_rest(plane, turns)
         yield plane, turns
     finally:
@@ -90,7 +91,7 @@ async def at_rest(plane: Dataplane, turns: list[object]) -> None:
         plane.kick_some()
         await until(lambda: plane.state.applies > applies)  # noqa: B023
         await until(lambda: not plane.background.busy(READ_BACK))
-        waits = plane._wake.is_set() or plane.view.stale
+        waits = plane.wake.is_set or plane.view.stale
         if turns and turns[-1] != ALL and not waits:
             turns.clear()
             return
@@ -106,8 +107,8 @@ async def until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
 def test_a_word_about_everything_while_rules_are_written_makes_a_turn_about_everything() -> None:
     async def story() -> None:
         async with running() as (plane, turns):
-            assert plane.tables is not None
-            commit = plane.tables.commit
+            assert plane.rules.tables is not None
+            commit = plane.rules.tables.commit
             told: list[int] = []
 
             async def slow(**how: bool) -> dict[str, str]:
@@ -115,12 +116,12 @@ def test_a_word_about_everything_while_rules_are_written_makes_a_turn_about_ever
                 if not told:
                     told.append(len(turns))
                     plane.kick()
-                    plane._heard.set()
+                    plane.wake.heard.set()
                     await asyncio.sleep(0.1)
                 return failures
 
-            plane.tables.commit_now = lambda **_: False  # type: ignore[method-assign]
-            plane.tables.commit = slow  # type: ignore[method-assign]
+            plane.rules.tables.commit_now = lambda **_: False  # type: ignore[method-assign]
+            plane.rules.tables.commit = slow  # type: ignore[method-assign]
             key, value = pod("web", "10.65.0.7")
             plane.calc.update(key, value)
             plane.kick_some()
@@ -184,7 +185,7 @@ def test_a_read_back_that_fails_is_said_and_tried_again_until_it_works(
 
     async def story() -> None:
         async with running(config) as (plane, _):
-            tables, desire = plane.tables, plane._desire
+            tables, desire = plane.rules.tables, plane.rules.desire
             assert tables is not None
             assert desire is not None
             assert stands()
@@ -199,7 +200,7 @@ def test_a_read_back_that_fails_is_said_and_tried_again_until_it_works(
             with monkeypatch.context() as patch:
                 patch.setattr(asyncio, "create_subprocess_exec", refused)
                 patch.setattr(asyncio, "to_thread", refused)
-                plane.background.keep(READ_BACK, lambda: plane._read_back(tables, desire))
+                plane.rules.read_back_beside()
                 await until(lambda: tries >= 2 and bool(of_dataplane(plane)))
                 reasons = dict(of_dataplane(plane))
                 assert "failed and is tried again" in reasons["read-back of the rules"]
@@ -237,16 +238,16 @@ def test_a_pod_overtakes_a_policy_of_very_many_rules(
 
             old = pod("old", "10.65.0.7", {"app": "a"})
             put(old)
-            await until(lambda: plane.ruled(old[0]) is not None)
+            await until(lambda: plane.rules_programmed(old[0]) is not None)
             large = policy("large", selector="app == 'a'", ingress=ingress, types=["Ingress"])
             put(large)
             await asyncio.wait_for(held.wait(), patient(60))
             free, selected = pod("free", "10.65.0.8"), pod("new", "10.65.0.9", {"app": "a"})
             put(free, selected)
-            await until(lambda: plane.ruled(free[0]) is not None)
-            assert plane.ruled(selected[0]) is None, "it waits for its policy"
+            await until(lambda: plane.rules_programmed(free[0]) is not None)
+            assert plane.rules_programmed(selected[0]) is None, "it waits for its policy"
             goes_on.set()
-            await until(lambda: plane.ruled(selected[0]) is not None)
+            await until(lambda: plane.rules_programmed(selected[0]) is not None)
             listed = await asyncio.to_thread(subprocess.run, listing, capture_output=True)
             text = listed.stdout.decode()
             assert re.search(r"dport\s(\{ )?3000\b", text) or "--dports 3000" in text
@@ -301,15 +302,14 @@ def test_rules_that_stand_are_told_of_before_links_are_looked_at(mode: str) -> N
                     held = f"cali-fw-{endpoint.interface}" in kernel.stdout
                     events.append(("told" if held else "told too early", endpoint.interface))
 
-            commit = plane.interfaces.commit
+            commit = plane.links.interfaces.commit
 
-            def looked(*given: Any) -> set[int]:
-                endpoints = list(given[2])
-                events.extend(("looked", endpoint.interface) for endpoint in endpoints)
-                return commit(given[0], given[1], endpoints, given[3])
+            def looked(work: LinkWork) -> set[int]:
+                events.extend(("looked", endpoint.interface) for endpoint in work.endpoints)
+                return commit(work)
 
             plane.on_ruled = told
-            plane.interfaces.commit = looked  # type: ignore[assignment, method-assign]
+            plane.links.interfaces.commit = looked  # type: ignore[method-assign]
             for number in range(6):
                 key, value = pod(f"web{number}", f"10.65.0.{number + 7}")
                 plane.calc.update(key, value)
@@ -333,7 +333,7 @@ def test_a_node_whose_time_ends_in_a_small_turn_makes_it_one_about_everything(
             calc = plane.calc
             calc.update(OTHER, other())
             plane.kick()
-            await until(lambda: plane._held is not None)
+            await until(lambda: plane._calc_wait is not None)
             await at_rest(plane, turns)
             version = calc.cluster_version
             # Its time is over, and nobody looks until an endpoint's word comes.
@@ -354,7 +354,7 @@ async def test_sets_are_read_again_when_somebody_changes_tables_after_they_were_
     """The word comes when this turn's sets are done, and its rules are not read back yet."""
     with network_namespace("turn") as space, space.entered():
         async with running() as (plane, _):
-            sets = plane._sets
+            sets = plane.rules.sets
             assert sets is not None
             commit, names, told, read = sets.commit, sets._kernel.names, False, 0
 
@@ -363,7 +363,7 @@ async def test_sets_are_read_again_when_somebody_changes_tables_after_they_were_
                 failures = await commit()
                 if not told:
                     told, read = True, 0
-                    plane._rules_drifted()
+                    plane.rules.drifted()
                 return failures
 
             def counted() -> list[str]:
@@ -382,7 +382,7 @@ async def test_a_failure_that_may_be_for_want_of_sets_is_tried_at_once_only_the_
 ):
     with network_namespace("turn") as space, space.entered():
         async with running() as (plane, _):
-            tables, kick, kicks = plane.tables, plane.kick, list[int]()
+            tables, kick, kicks = plane.rules.tables, plane.kick, list[int]()
             assert tables is not None
 
             async def refused(**_: bool) -> dict[str, str]:

@@ -199,10 +199,10 @@ def test_what_is_changed_again_and_again_is_told() -> None:
 def test_an_audit_asks_once_for_each_address_in_force_and_writes_nothing() -> None:
     """AUD-1: of 110 endpoints with two addresses each."""
     node = Node(*(endpoint(number) for number in range(1, 111)))
-    before = (node.plane.touched.everything, dict(node.plane.routes.table.desired))
+    before = (node.plane.touched.everything, dict(node.plane.routing.routes.table.desired))
     node.look()
     assert node.asked == 220
-    assert (node.plane.touched.everything, dict(node.plane.routes.table.desired)) == before
+    assert (node.plane.touched.everything, dict(node.plane.routing.routes.table.desired)) == before
 
 
 def test_the_kernels_way_to_an_address() -> None:

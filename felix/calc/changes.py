@@ -1,0 +1,64 @@
+"""What the calculation hands to the data plane: one value for each turn of the main loop.
+
+The data plane reads nothing else of the calculation. What may be very much is in the value as
+something that is taken in steps: the policies' difference (`PolicyEngine.flushing`), and the
+routes to other nodes (`ClusterRoutes.settle`).
+Tested in tests/felix/calc/test_graph.py and tests/felix/dataplane/test_turns.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from typing import Protocol
+
+from felix.calc.cluster_facts import ClusterFacts
+from felix.calc.cluster_routes import ClusterRoutes
+from felix.calc.endpoints import Endpoint
+from felix.calc.learned_routes import PathFacts
+from felix.calc.policy.engine import PolicyEngine
+from libcalico.model import ResourceKey
+
+IPAddress = IPv4Address | IPv6Address
+IPNetwork = IPv4Network | IPv6Network
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """One turn's word of the calculation.
+
+    `active`: this node's endpoints by interface; the same object while nothing changed.
+    `shadowed`: why each of the others is not served. `moved`: the interfaces whose endpoint may be
+    another than in the last turn. `endpoint`: the endpoint of a key, as it is when asked.
+    `blackholes`: this node's blocks. `paths`: what learned routes are checked against, given the
+    addresses of this node. `wait`: seconds until time alone changes something, None: it does not.
+    """
+
+    active: dict[str, Endpoint]
+    shadowed: dict[ResourceKey, str]
+    moved: frozenset[str]
+    endpoint: Callable[[ResourceKey], Endpoint | None]
+    policies: PolicyEngine
+    cluster: ClusterFacts
+    routes: ClusterRoutes
+    blackholes: frozenset[IPNetwork]
+    paths: Callable[[frozenset[IPAddress]], PathFacts]
+    wait: float | None = None
+
+
+class Source(Protocol):
+    """Where changes come from; `felix.calc.graph.Calculator` is the one that there is."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether anything may be programmed (CLC-1)."""
+
+    def settling(self, now: float) -> Iterator[None]:
+        """Bring everything up to date, in steps; `now` in seconds of a monotonic clock."""
+
+    def changes(self, prefixes: tuple[str, ...]) -> Changes:
+        """What is so now; `prefixes`: how workloads' interfaces begin."""
+
+    def unread(self, interface: str) -> bool:
+        """Whether something was said of this interface since `changes` was asked."""
