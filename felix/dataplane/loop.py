@@ -263,7 +263,7 @@ class Dataplane:
             used = self.links.encapsulation(self.config, news.cluster)
             asked = rules.guarded
             if about is None:
-                asked = self.links.tunnels.doors(self.view, self.config, news.cluster, used)
+                asked = self.links.tunnels.listeners(self.view, self.config, news.cluster, used)
             hosts = self.view.host_interfaces()
             about = await rules.render(self.config, news, hosts, asked, about)
         return Turn(news, about, used, asked, spared)

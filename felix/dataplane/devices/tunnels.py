@@ -34,7 +34,7 @@ from felix.dataplane.devices.mtu import IPIP, VXLAN, VXLAN_HEADER, VXLAN_V6, VXL
 from felix.dataplane.devices.tunnel_links import addresses_of, holder, takes, used_by_routes
 from felix.dataplane.devices.view import KernelView
 from felix.dataplane.devices.vteps import VtepTables
-from felix.dataplane.devices.work import Door, LinkWork
+from felix.dataplane.devices.work import LinkWork, Listener
 from libcalico.process.tasks import Background
 from linux import addresses, ipip, links, vxlan
 from linux.links import Link
@@ -83,7 +83,7 @@ class Tunnels:
     _unneeded: dict[str, float] = field(default_factory=dict)
     _ready: set[str] = field(default_factory=set)
     _seen: tuple[object, ...] = ()
-    _guarded: frozenset[Door] = frozenset()
+    _guarded: frozenset[Listener] = frozenset()
     background: Background = field(default_factory=Background)
 
     def means(self, used: Encapsulation, config: Config) -> Means:
@@ -95,12 +95,12 @@ class Tunnels:
             told=told.get(config.program_cluster_routes, True),
         )
 
-    def doors(
+    def listeners(
         self, view: KernelView, config: Config, cluster: ClusterFacts, used: Encapsulation
-    ) -> frozenset[Door]:
+    ) -> frozenset[Listener]:
         """By what this node unwraps, or will once rules say whose packets it takes (TDV-4)."""
         me = cluster.me
-        found: set[Door] = set()
+        found: set[Listener] = set()
         for version, wanted in ((4, used.vxlan), (6, used.vxlan_v6)):
             name = _NAMES[version]
             stands = vxlan.decode(link) if (link := view.link_named(name)) is not None else None
@@ -216,7 +216,7 @@ class Tunnels:
             if link is None:
                 self._lacks_ipip = True
                 self._lack(cluster.pools)
-                self.kick()  # the door may be closed
+                self.kick()  # the listener may be gone
                 return set()
             self._shown(view, link)
             self.writes += 1
@@ -325,7 +325,7 @@ class Tunnels:
             self._not_made[name] = (self.clock() + MAKE_RETRY, why)
             self._misses(f"VXLAN for IPv{wanted.local.version}", why)
             self._look_after(MAKE_RETRY)
-            self.kick()  # the door may be closed
+            self.kick()  # the listener may be gone
             return None
         self._shown(view, link)
         return link
@@ -419,11 +419,11 @@ class Tunnels:
         """The view knows a device before the kernel tells of it."""
         view.absorb([LinkChanged(link, False)])
 
-    def _unguarded(self, door: Door) -> bool:
+    def _unguarded(self, listener: Listener) -> bool:
         """Whether anybody could speak through a device that would begin to unwrap now (TDV-4)."""
-        if door in self._guarded:
+        if listener in self._guarded:
             return False
-        self._misses(door[0], "the rules that say whose packets it takes are not written yet")
+        self._misses(listener[0], "the rules that say whose packets it takes are not written yet")
         return True
 
     def _look_after(self, seconds: float) -> None:

@@ -31,6 +31,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 from felix import ROUTE_PROTOCOL
 from felix.dataplane.devices.dirty_set import DirtySet
+from felix.dataplane.devices.host_facts import HostFacts, host_facts
 from linux.addresses import Address
 from linux.links import Link
 from linux.monitor import (
@@ -90,10 +91,7 @@ class KernelView:
         self.links_version = self.host_links_version = 0
         self.global_settings = True
         self._dead: tuple[int, frozenset[int]] | None = None
-        self._own_addresses: frozenset[IPAddress] | None = None
-        self._host_interfaces: dict[str, frozenset[IPAddress]] | None = None
-        self._networks: dict[str, str] | None = None
-        self._host_prefixes = prefixes
+        self._host: HostFacts | None = None
         self._base_routes: tuple[Route, ...] | None = None
         self._foreign_links: set[int] | None = None
 
@@ -120,50 +118,27 @@ class KernelView:
 
     def own_addresses(self) -> frozenset[IPAddress]:
         """This node's addresses, without workload interfaces, loopback and link-local ones."""
-        if self._own_addresses is None:
-            self._own_addresses = frozenset(
-                ip
-                for (index, _), address in self.addresses.items()
-                if not self.is_workload(index)
-                and not (ip := address.interface.ip).is_loopback
-                and not ip.is_link_local
-            )
-        return self._own_addresses
+        return self._host_facts().own_addresses
 
     def host_interfaces(self) -> Mapping[str, Set[IPAddress]]:
         """The links that are no workload's, by name, each with its addresses; the same object
         while nothing changed.
         """
-        if self._host_interfaces is None or self._host_prefixes != self.prefixes:
-            self._host_prefixes = self.prefixes
-            found: dict[str, set[IPAddress]] = {
-                link.name: set()
-                for index, link in self.links.items()
-                if not self.is_workload(index)
-            }
-            for (index, _), address in self.addresses.items():
-                link = self.links.get(index)
-                if link is not None and link.name in found:
-                    found[link.name].add(address.interface.ip)
-            self._host_interfaces = {name: frozenset(own) for name, own in found.items()}
-        return self._host_interfaces
+        return self._host_facts().interfaces
 
     def networks(self) -> Mapping[str, str]:
         """The networks of the addresses in `own_addresses`, each with its link's name; the same
         object while nothing changed. Two links in one network: the one with the lower index.
         """
-        if self._networks is None:
-            self._networks = {}
-            for (index, _), address in sorted(self.addresses.items()):
-                link, ip = self.links.get(index), address.interface.ip
-                if link is None or link.name.startswith(self.prefixes):
-                    continue
-                if not ip.is_loopback and not ip.is_link_local:
-                    self._networks.setdefault(str(address.interface.network), link.name)
-        return self._networks
+        return self._host_facts().networks
+
+    def _host_facts(self) -> HostFacts:
+        if self._host is None or self._host.prefixes != self.prefixes:
+            self._host = host_facts(self.links, self.addresses, self.prefixes, self.is_workload)
+        return self._host
 
     def _forget_addresses(self) -> None:
-        self._own_addresses = self._host_interfaces = self._networks = None
+        self._host = None
 
     def base_routes(self) -> tuple[Route, ...]:
         """Routes that next hops are resolved over: foreign ones, not towards workloads."""

@@ -15,7 +15,7 @@ from felix.config.parameters import Config
 from felix.dataplane.devices.view import KernelView
 from linux.netlink import Socket
 
-Door = tuple[str, int]
+Listener = tuple[str, int]
 """Where wrapped packets come in: a device, and its UDP port or 0."""
 
 
@@ -34,5 +34,5 @@ class LinkWork:
     used: Encapsulation = field(default_factory=Encapsulation)
     endpoints: Sequence[Endpoint] = ()
     families: frozenset[int] = frozenset({4})
-    guarded: frozenset[Door] = frozenset()
+    guarded: frozenset[Listener] = frozenset()
     routes_written: int = 0

@@ -33,7 +33,7 @@ from felix.calc.policy_model import (
 )
 from felix.config.parameters import Config
 from felix.dataplane.devices.mtu import IPIP, VXLAN, VXLAN_V6
-from felix.dataplane.devices.work import Door
+from felix.dataplane.devices.work import Listener
 from felix.dataplane.rules.backend import Tables
 from felix.dataplane.rules.chain_refcounts import FILTER
 from felix.dataplane.rules.chain_store import ChainStore
@@ -52,13 +52,13 @@ _OWN_SETS = frozenset({ALL_POOLS, MASQUERADED_POOLS, ALL_HOSTS, ALL_VTEPS, ipvs.
 
 
 def _tunnels(
-    family: Family, config: Config, cluster: ClusterFacts, doors: frozenset[Door]
+    family: Family, config: Config, cluster: ClusterFacts, listeners: frozenset[Listener]
 ) -> TunnelRules:
     used = encapsulation(cluster.pools, ipip=config.ipip_enabled, vxlan=config.vxlan_enabled)
     me = cluster.me
     device = VXLAN if family == 4 else VXLAN_V6
-    ports = tuple(sorted(port for name, port in doors if name == device))
-    ipip = (IPIP, 0) in doors and family == 4
+    ports = tuple(sorted(port for name, port in listeners if name == device))
+    ipip = (IPIP, 0) in listeners and family == 4
     sources = []
     if ipip and used.ipip and me.ipip is not None:
         sources.append(IPIP)
@@ -99,7 +99,7 @@ class Desire:
         self._newcomers: set[str] = set()
         self.looked_at: frozenset[str] = frozenset()
         self._own_sets_of: tuple[object, ...] | None = None
-        self._doors: frozenset[Door] = frozenset()
+        self._listeners: frozenset[Listener] = frozenset()
         self._services: Set[IPAddress] | None = None
         self.book: ChainStore | None = None
         self.idle_hosts: dict[ResourceKey, str] = {}
@@ -114,11 +114,11 @@ class Desire:
         config: Config,
         news: Changes,
         hosts: Mapping[str, Set[IPAddress]],
-        doors: frozenset[Door] = frozenset(),
+        listeners: frozenset[Listener] = frozenset(),
         about: Set[str] | None = None,
     ) -> Iterator[None]:
         """Take what is new, in steps. `hosts`: the host's interfaces with their addresses,
-        `doors`: by what tunnel packets come in, or will as soon as rules say whose. `about`: of
+        `listeners`: by what tunnel packets come in, or will as soon as rules say whose. `about`: of
         the endpoints only those of these interfaces are others than before, and all else that is
         given here is as it was; what the calculation tells is taken in any case.
 
@@ -128,7 +128,7 @@ class Desire:
         policies, active = news.policies, news.active
         first, self.looked_at = not policies.told, frozenset()
         whole, self._whole = self._whole, True
-        self._doors = doors
+        self._listeners = listeners
         changes = yield from policies.flushing()
         if whole and not first:
             changes = yield from self._everything(policies)
@@ -288,7 +288,7 @@ class Desire:
                 for name, endpoint in (sorted(active.items()) if spoofing else ())
                 if endpoint.spoofable
             ),
-            tunnels=_tunnels(family, config, cluster, self._doors),
+            tunnels=_tunnels(family, config, cluster, self._listeners),
             hosts=bool(self._serving),
             floating=self.floating.of(family),
             ipvs=self._senders(family, news),
@@ -355,7 +355,7 @@ class Desire:
 
     def _own_sets(self, config: Config, cluster: ClusterFacts) -> None:
         # There may be thousands of nodes, and most turns are about something else.
-        inputs = (config, cluster.version, self._doors, self._services)
+        inputs = (config, cluster.version, self._listeners, self._services)
         if inputs == self._own_sets_of:
             return
         self._own_sets_of = inputs
@@ -365,7 +365,7 @@ class Desire:
 
         self._sets.want(ALL_POOLS, SetKind.NETS, both(cluster.pool_members))
         self._sets.want(MASQUERADED_POOLS, SetKind.NETS, both(cluster.masqueraded_members))
-        used = [_tunnels(family, config, cluster, self._doors) for family in self._families]
+        used = [_tunnels(family, config, cluster, self._listeners) for family in self._families]
         hosts = config.nat_outgoing_exclusions == "IPPoolsAndHostIPs"
         for name, wanted, members in (
             (ALL_HOSTS, hosts or any(one.ipip for one in used), cluster.host_members),

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from felix.calc.changes import Changes
 from felix.calc.policy_model import ResolvedPolicy
 from felix.config.parameters import Config
-from felix.dataplane.devices.work import Door
+from felix.dataplane.devices.work import Listener
 from felix.dataplane.rules import backend
 from felix.dataplane.rules.desired import Desire
 from felix.dataplane.rules.ipsets import Sets
@@ -56,7 +56,7 @@ class RulesManager:
         self.desire: Desire | None = None
         self.mode = backend.Mode()
         self.families: frozenset[int] = frozenset({4})
-        self.guarded: frozenset[Door] = frozenset()
+        self.guarded: frozenset[Listener] = frozenset()
         self.logs_denied = False
         self._cleanup = OtherBackendCleanup(background)
         self._removals = RemovalTiming(time.monotonic)
@@ -167,7 +167,7 @@ class RulesManager:
         config: Config,
         news: Changes,
         hosts: Mapping[str, Set[IPAddress]],
-        asked: frozenset[Door],
+        asked: frozenset[Listener],
         about: frozenset[str] | None,
     ) -> frozenset[str] | None:
         """Bring the desired rules and sets up to the calculation; `hosts`, `asked` and `about` as
@@ -182,7 +182,7 @@ class RulesManager:
         return about | desire.looked_at
 
     async def write_sets(
-        self, config: Config, asked: frozenset[Door], *, reread: bool
+        self, config: Config, asked: frozenset[Listener], *, reread: bool
     ) -> dict[str, str]:
         """Sets go before the rules that ask them; returns failures, which close policies."""
         _, sets, desire = self.parts()
@@ -204,7 +204,12 @@ class RulesManager:
         return self.desire is not None and self.desire.open_ways(stands)
 
     def after_rules(
-        self, config: Config, asked: frozenset[Door], failures: Mapping[str, str], *, quiet: bool
+        self,
+        config: Config,
+        asked: frozenset[Listener],
+        failures: Mapping[str, str],
+        *,
+        quiet: bool,
     ) -> dict[str, str]:
         """Close what the kernel refuses, or take away what the rules no longer ask; what stays.
 

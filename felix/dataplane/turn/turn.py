@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from felix.calc.changes import Changes
 from felix.calc.encapsulation import Encapsulation
-from felix.dataplane.devices.work import Door
+from felix.dataplane.devices.work import Listener
 from ipam.records.blocks import IPAddress
 
 
@@ -25,7 +25,7 @@ class Turn:
     news: Changes
     about: frozenset[str] | None
     used: Encapsulation
-    asked: frozenset[Door]
+    asked: frozenset[Listener]
     spared: frozenset[IPAddress]
     link_failures: dict[str, str] = field(default_factory=dict)
     route_failures: dict[str, str] = field(default_factory=dict)

@@ -97,8 +97,8 @@ class Node:
             self.calc.update(key, value)
 
     def update(self) -> Iterator[None]:
-        doors = frozenset({(IPIP, 0)})
-        return self.desire.update(self.config, self.calc.changes(("cali",)), {}, doors)
+        listeners = frozenset({(IPIP, 0)})
+        return self.desire.update(self.config, self.calc.changes(("cali",)), {}, listeners)
 
     def told(self) -> dict[str, frozenset[str]]:
         asyncio.run(self.sets._take())
