@@ -110,8 +110,8 @@ class Interfaces:
         messages: list[bytes] = []
         if link.mac != HOST_MAC:
             messages.append(links.set_mac(link.index, HOST_MAC))
-        wanted = {**_INET, "rp_filter": 0} if loose else _INET
-        differing = dict(links.differing_conf(link, wanted))
+        desired = {**_INET, "rp_filter": 0} if loose else _INET
+        differing = dict(links.differing_conf(link, desired))
         if differing:
             messages.append(links.set_inet_conf(link.index, differing))
         if not link.up:

@@ -48,10 +48,10 @@ class Mtus:
     vxlan_v6: int
 
 
-def host_mtu(found: Iterable[Link], pattern: str) -> int:
+def host_mtu(links: Iterable[Link], pattern: str) -> int:
     """The least MTU of the links of these names that are up; 1460 where there is none."""
-    wanted = re.compile(pattern)
-    carried = [link.mtu for link in found if link.running and wanted.search(link.name)]
+    names = re.compile(pattern)
+    carried = [link.mtu for link in links if link.running and names.search(link.name)]
     return min(carried, default=UNKNOWN_HOST)
 
 
@@ -62,8 +62,8 @@ def mtus(host: int, config: Config, used: Encapsulation) -> Mtus:
     vxlan_v6 = config.vxlan_mtu_v6 or host - VXLAN_V6_HEADER
     in_use = [
         size
-        for size, wanted in ((ipip, used.ipip), (vxlan, used.vxlan), (vxlan_v6, used.vxlan_v6))
-        if wanted
+        for size, needed in ((ipip, used.ipip), (vxlan, used.vxlan), (vxlan_v6, used.vxlan_v6))
+        if needed
     ]
     return Mtus(host, min(in_use, default=host), ipip, vxlan, vxlan_v6)
 
@@ -90,12 +90,12 @@ class MtuKeeper:
         if asked != self._host_of:
             self._host = host_mtu(view.links.values(), config.mtu_iface_pattern)
             self._host_of = asked
-        found = mtus(self._host, config, used)
-        if found != self.now:
-            log.info("the MTU is %d: %d for new pods", found.host, found.pod)
-            self.now = found
-        self._write(f"{found.pod}\n")
-        return self._set(work.sock, view, found, used)
+        sizes = mtus(self._host, config, used)
+        if sizes != self.now:
+            log.info("the MTU is %d: %d for new pods", sizes.host, sizes.pod)
+            self.now = sizes
+        self._write(f"{sizes.pod}\n")
+        return self._set(work.sock, view, sizes, used)
 
     def _write(self, text: str) -> None:
         if text == self._written:
@@ -112,14 +112,14 @@ class MtuKeeper:
             return
         self._written, self.problem = text, ""
 
-    def _set(self, sock: Socket, view: KernelView, found: Mtus, used: Encapsulation) -> set[int]:
+    def _set(self, sock: Socket, view: KernelView, sizes: Mtus, used: Encapsulation) -> set[int]:
         touched: set[int] = set()
-        for name, size, wanted in (
-            (IPIP, found.ipip, used.ipip),
-            (VXLAN, found.vxlan, used.vxlan),
-            (VXLAN_V6, found.vxlan_v6, used.vxlan_v6),
+        for name, size, needed in (
+            (IPIP, sizes.ipip, used.ipip),
+            (VXLAN, sizes.vxlan, used.vxlan),
+            (VXLAN_V6, sizes.vxlan_v6, used.vxlan_v6),
         ):
-            link = view.link_named(name) if wanted else None
+            link = view.link_named(name) if needed else None
             if link is None or link.mtu == size:
                 continue
             (result,) = sock.transact([links.set_mtu(link.index, size)])
@@ -135,23 +135,23 @@ class MtuKeeper:
         if self.now is None:
             return {}
         sizes = ((IPIP, self.now.ipip), (VXLAN, self.now.vxlan), (VXLAN_V6, self.now.vxlan_v6))
-        found = ((view.link_named(name), size) for name, size in sizes)
-        return {link.index: size for link, size in found if link is not None}
+        links = ((view.link_named(name), size) for name, size in sizes)
+        return {link.index: size for link, size in links if link is not None}
 
     def too_large(self, view: KernelView, active: Mapping[str, Endpoint]) -> str:
         """Which pods send larger packets than the host carries now; empty if none does."""
         if self.now is None:
             return ""
-        found = []
+        pods = []
         for interface, endpoint in active.items():
             link = view.link_named(interface)
             if link is not None and link.mtu > self.now.pod:
-                found.append(f"{endpoint.key.namespace}/{endpoint.identity[1]} ({link.mtu})")
-        if not found:
+                pods.append(f"{endpoint.key.namespace}/{endpoint.identity[1]} ({link.mtu})")
+        if not pods:
             return ""
-        named = ", ".join(sorted(found)[:10]) + (", ..." if len(found) > 10 else "")
+        named = ", ".join(sorted(pods)[:10]) + (", ..." if len(pods) > 10 else "")
         return (
-            f"{len(found)} pod(s) were started with a larger MTU than {self.now.pod}, which"
+            f"{len(pods)} pod(s) were started with a larger MTU than {self.now.pod}, which"
             f" new ones get; large packets of theirs may be lost until they are started"
             f" again: {named}"
         )

@@ -91,13 +91,13 @@ class ChecksumOffload:
 
     def problems(self, node: str) -> list[tuple[str, str]]:
         """(object, reason) of what was found."""
-        told = []
+        problems = []
         for name, device in self._devices.items():
             if device.broken_to:
-                told.append((f"Node({node})", _found(name, device.broken_to)))
+                problems.append((f"Node({node})", _found(name, device.broken_to)))
             if device.problem:
-                told.append((f"Node({node})", device.problem))
-        return told
+                problems.append((f"Node({node})", device.problem))
+        return problems
 
     def commit(self, work: LinkWork) -> tuple[int, ...]:
         """Make the devices that stand as decided; tests begin beside. No link is touched."""
@@ -132,14 +132,14 @@ class ChecksumOffload:
     def _look(self, view: KernelView, config: Config, link: Link, device: _Device) -> None:
         device.due = self._clock() + LOOK
         said = dict(config.feature_detect_override).get(FEATURE)
-        wanted = decided(
+        desired = decided(
             said, kernel_broken=self._kernel_broken, found_broken=device.sound is False
         )
         if said is not None:
             device.broken_to = ""
         try:
-            if wanted is not None:
-                _switch(link.name, on=wanted)
+            if desired is not None:
+                _switch(link.name, on=desired)
             elif device.sound is None and link.name in _TESTED and offload.tx_checksum(link.name):
                 self._begin(view, link, device)
             device.problem = ""
@@ -230,8 +230,8 @@ def far_ends(view: KernelView, link: Link, version: int) -> Iterable[Target]:
 
 def kernel_is_broken(release: str) -> bool:
     """Whether a kernel of this release translates outer packets wrongly: before 5.8. Pure."""
-    found = re.match(r"(\d+)\.(\d+)", release)
-    return found is not None and (int(found[1]), int(found[2])) < _FIRST_SOUND
+    version = re.match(r"(\d+)\.(\d+)", release)
+    return version is not None and (int(version[1]), int(version[2])) < _FIRST_SOUND
 
 
 def _switch(name: str, *, on: bool) -> None:

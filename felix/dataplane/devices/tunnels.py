@@ -88,11 +88,11 @@ class Tunnels:
 
     def means(self, used: Encapsulation, config: Config) -> Means:
         """What ways may be built from (TDV-2)."""
-        told = {"Enabled": False, "EnabledNoEncapOnly": False, "": self.told}
+        by_speaker = {"Enabled": False, "EnabledNoEncapOnly": False, "": self.told}
         return Means(
             ipip=used.ipip and IPIP in self._ready,
             vxlan=frozenset(v for v, name in _NAMES.items() if name in self._ready),
-            told=told.get(config.program_cluster_routes, True),
+            told=by_speaker.get(config.program_cluster_routes, True),
         )
 
     def listeners(
@@ -100,21 +100,21 @@ class Tunnels:
     ) -> frozenset[Listener]:
         """By what this node unwraps, or will once rules say whose packets it takes (TDV-4)."""
         me = cluster.me
-        found: set[Listener] = set()
-        for version, wanted in ((4, used.vxlan), (6, used.vxlan_v6)):
+        listeners: set[Listener] = set()
+        for version, needed in ((4, used.vxlan), (6, used.vxlan_v6)):
             name = _NAMES[version]
             stands = vxlan.decode(link) if (link := view.link_named(name)) is not None else None
             if stands is not None:
-                found.add((name, stands.port))
+                listeners.add((name, stands.port))
             own = me.address(version)
             possible = own is not None and holder(view, own) is not None
-            if wanted and possible and (stands is not None or not self._put_off(name)):
-                found.add((name, config.vxlan_port))
+            if needed and possible and (stands is not None or not self._put_off(name)):
+                listeners.add((name, config.vxlan_port))
         tunl0 = view.link_named(IPIP)
         possible = tunl0 is not None or not self._lacks_ipip
         if (used.ipip and possible) or (tunl0 is not None and takes(view, tunl0)):
-            found.add((IPIP, 0))
-        return frozenset(found)
+            listeners.add((IPIP, 0))
+        return frozenset(listeners)
 
     def _put_off(self, name: str) -> float:
         """Seconds until a device that the kernel refused is tried again."""
@@ -137,8 +137,8 @@ class Tunnels:
         before, self._ready = self._ready, set()
         me = cluster.me
         touched = self._ipip(sock, view, me, cluster, used)
-        for version, wanted in ((4, used.vxlan), (6, used.vxlan_v6)):
-            if wanted:
+        for version, needed in ((4, used.vxlan), (6, used.vxlan_v6)):
+            if needed:
                 self._unneeded.pop(_NAMES[version], None)
                 touched |= self._vxlan(sock, view, config, cluster, me, version)
             else:
@@ -231,11 +231,11 @@ class Tunnels:
         self._misses("IP-in-IP", f"{LACKING_IPIP}; other nodes are told no address of its tunnel")
         for name, pool in pools.items():
             if pool.ipip and pool.network.version == 4:
-                told = (
+                reason = (
                     f"spec.ipipMode: {pool.ipip_mode}: {LACKING_IPIP}; nothing is wrapped here,"
                     " and only what bgp routes without it gets through"
                 )
-                self.problems.append((f"IPPool({name})", told))
+                self.problems.append((f"IPPool({name})", reason))
 
     def _release(self, sock: Socket, view: KernelView, link: Link | None) -> set[int]:
         """Take the addresses off a device that stays, and a little later give it up.
@@ -254,8 +254,8 @@ class Tunnels:
             self._look_after(left)
         # Its rules go when this is known: with the loose check a device without an address takes
         # nothing from anybody.
-        wanted = _UNCHECKED if left > 0 else _LOOSE
-        if settings := dict(links.differing_conf(link, wanted)):
+        settings_left = _UNCHECKED if left > 0 else _LOOSE
+        if settings := dict(links.differing_conf(link, settings_left)):
             messages.append(links.set_inet_conf(link.index, settings))
         if messages:
             self.writes += len(messages)
@@ -278,18 +278,18 @@ class Tunnels:
         if own is None or parent is None:
             self._misses(f"VXLAN for IPv{version}", f"no link has its address {own}")
             return set()
-        wanted = Vxlan(config.vxlan_vni, config.vxlan_port, own, parent.index)
+        desired = Vxlan(config.vxlan_vni, config.vxlan_port, own, parent.index)
         mac = me.mac(version)
         link = view.link_named(name)
-        right = link is not None and vxlan.decode(link) == wanted and link.mac == mac
+        right = link is not None and vxlan.decode(link) == desired and link.mac == mac
         if link is None and (left := self._put_off(name)):
             self._misses(f"VXLAN for IPv{version}", self._not_made[name][1])
             self._look_after(left)
             return set()
-        if not (right and link is not None and link.up) and self._unguarded((name, wanted.port)):
+        if not (right and link is not None and link.up) and self._unguarded((name, desired.port)):
             return set()
         if link is None or not right:
-            link = self._make(sock, view, name, wanted, mac, parent.mtu - _HEADERS[version], link)
+            link = self._make(sock, view, name, desired, mac, parent.mtu - _HEADERS[version], link)
             if link is None:
                 return set()
         # It unwraps before it has an address: others may know of it first.
@@ -304,13 +304,13 @@ class Tunnels:
         sock: Socket,
         view: KernelView,
         name: str,
-        wanted: Vxlan,
+        desired: Vxlan,
         mac: str,
         mtu: int,
         before: Link | None,
     ) -> Link | None:
         messages = [links.delete(before.index)] if before is not None else []
-        messages.append(vxlan.create(name, wanted, mac=mac, mtu=max(mtu, 1280)))
+        messages.append(vxlan.create(name, desired, mac=mac, mtu=max(mtu, 1280)))
         self.writes += 1
         self.repairs += name in self._right
         self._right.discard(name)
@@ -323,7 +323,7 @@ class Tunnels:
         if link is None:
             why = str(result.error(f"make {name}"))
             self._not_made[name] = (self.clock() + MAKE_RETRY, why)
-            self._misses(f"VXLAN for IPv{wanted.local.version}", why)
+            self._misses(f"VXLAN for IPv{desired.local.version}", why)
             self._look_after(MAKE_RETRY)
             self.kick()  # the listener may be gone
             return None
@@ -384,12 +384,12 @@ class Tunnels:
         messages: list[bytes] = []
         surplus = 0
         if own is not None:
-            wanted = ip_interface(own)
+            address = ip_interface(own)
             have = [each for each in addresses_of(view, link) if each.version == own.version]
-            messages += [addresses.delete(link.index, each) for each in have if each != wanted]
+            messages += [addresses.delete(link.index, each) for each in have if each != address]
             surplus = len(messages)
-            if wanted not in have:
-                messages.append(addresses.add(link.index, wanted, replace=True))
+            if address not in have:
+                messages.append(addresses.add(link.index, address, replace=True))
         # The loose check, too, drops all that comes in by a link without an address.
         wanted_conf = _LOOSE if own is not None else _UNCHECKED
         settings = dict(links.differing_conf(link, wanted_conf))

@@ -96,8 +96,8 @@ class VtepTables:
         return failures
 
     def _dump(self, sock: Socket) -> None:
-        found = vxlan.forwards(sock, self.index)
-        self._forwards.replace_actual({f.mac: f.dst for f in found if f.permanent})
+        entries = vxlan.forwards(sock, self.index)
+        self._forwards.replace_actual({f.mac: f.dst for f in entries if f.permanent})
         # Of multicast groups the kernel makes entries of its own.
         known = [n for n in neighbours.dump(sock, index=self.index) if n.permanent and n.mac]
         self._neighbours.replace_actual(

@@ -73,10 +73,10 @@ class ConntrackFlusher:
 
     def flush(self, addresses: Iterable[IPAddress]) -> None:
         """Delete the flows of these addresses, unless that is under way."""
-        wanted = frozenset(addresses) - self.held
-        if wanted:
-            task = tasks.start(self._run(wanted), "removal of old connections")
-            self._tasks[task] = wanted
+        departed_now = frozenset(addresses) - self.held
+        if departed_now:
+            task = tasks.start(self._run(departed_now), "removal of old connections")
+            self._tasks[task] = departed_now
             task.add_done_callback(self._finished)
 
     async def _run(self, addresses: frozenset[IPAddress]) -> None:

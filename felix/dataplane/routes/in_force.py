@@ -72,8 +72,8 @@ class InForce:
                 continue
             if rules_written:
                 networks = (*endpoint.networks, *floating.get(name, ()))
-                wanted = tuple(network for network in networks if network.version in families)
-                ruled[endpoint.key] = endpoint, wanted
+                programmed = tuple(network for network in networks if network.version in families)
+                ruled[endpoint.key] = endpoint, programmed
         if about is None:
             for gone_name in self._keys.keys() - active.keys():
                 del self._keys[gone_name]
@@ -102,16 +102,16 @@ class InForce:
         # Whose addresses are claimed is a matter of the routes wanted (STL-1).
         nothing = frozenset[IPNetwork]()
         self._routes.want_local(active, nothing, self._view, families, floating, about)
-        found = []
+        keys = []
         for name in about:
             endpoint = active.get(name)
             if endpoint is None or name not in judged or self._view.link_named(name) is not None:
                 continue
             networks = (*endpoint.networks, *floating.get(name, ()))
-            wanted = tuple(network for network in networks if network.version in families)
-            self._state.ruled[endpoint.key] = endpoint, wanted
-            found.append(endpoint.key)
-        return found
+            programmed = tuple(network for network in networks if network.version in families)
+            self._state.ruled[endpoint.key] = endpoint, programmed
+            keys.append(endpoint.key)
+        return keys
 
     def stands(self, endpoint: Endpoint) -> bool:
         """Whether its link and routes are as they were when it was found in force: nothing is left

@@ -85,11 +85,11 @@ class KernelReader:
 
     async def _read(self, *, everything: bool, all_routes: bool) -> None:
         view = self.view
-        held = self._held = []
+        queued = self._held = []
         try:
             if everything:
-                found = await asyncio.to_thread(links.dump, self._dumper)
-                view.replace_links(found, await asyncio.to_thread(addresses.dump, self._dumper))
+                dumped = await asyncio.to_thread(links.dump, self._dumper)
+                view.replace_links(dumped, await asyncio.to_thread(addresses.dump, self._dumper))
                 view.stale_all = False
             if all_routes:
                 view.replace_routes(await asyncio.to_thread(self._dump_routes))
@@ -99,11 +99,11 @@ class KernelReader:
             await self._monitor.catch_up()
         finally:
             self._held = None
-            held += self._monitor.take()
-            self._absorb(held)
+            queued += self._monitor.take()
+            self._absorb(queued)
             if everything:
                 # Older than the dump, maybe, and some settings change in silence.
-                view.stale_links.update(_links_of(held) & view.links.keys())
+                view.stale_links.update(_links_of(queued) & view.links.keys())
 
     def _look_again(self) -> None:
         """Links whose settings may be others than was told."""
@@ -113,9 +113,9 @@ class KernelReader:
         self._monitor.read_now()
         events = self._monitor.take()
         self._absorb(events)
-        told = _links_of(events)
+        changed = _links_of(events)
         for index, link in looked.items():
-            if index in told:
+            if index in changed:
                 # Before this look or after it: the next one will say.
                 self.view.stale_links.add(index)
                 continue
@@ -156,8 +156,8 @@ class KernelReader:
             # Of others' routes, which stand in the way of ours (RTE-2), a dump tells.
             view.stale_routes = view.stale_routes or view.leads_elsewhere(index)
             for route in believed or ():
-                found = routes.lookup(self.sock, route.dst.network_address)
-                if not self._table.confirm(route, found):
+                in_kernel = routes.lookup(self.sock, route.dst.network_address)
+                if not self._table.confirm(route, in_kernel):
                     view.lose_own(route.key)
 
     def touch(self, indexes: Iterable[int]) -> None:

@@ -38,11 +38,11 @@ class Pins:
         """Hear of permanent entries, for ever."""
         with Monitor(NEIGHBOURS, only=PERMANENT_ONLY) as monitor:
             async for batch in monitor.batches():
-                told = [e.neighbour for e in batch if isinstance(e, NeighbourChanged)]
-                if len(told) < len(batch):
+                neighbours = [e.neighbour for e in batch if isinstance(e, NeighbourChanged)]
+                if len(neighbours) < len(batch):
                     self._view.stale_routes = True
                     self._view.touched.mark_everything()
-                self._take(told)
+                self._take(neighbours)
                 self._changed()
 
     async def read(self, sock: Socket) -> None:
@@ -50,8 +50,8 @@ class Pins:
         self._told.clear()
         self._take(await asyncio.to_thread(neighbours.dump, sock))
 
-    def _take(self, told: list[Neighbour]) -> None:
-        for entry in told:
+    def _take(self, neighbours: list[Neighbour]) -> None:
+        for entry in neighbours:
             if not (entry.permanent and entry.mac):
                 continue
             self._told[entry.index, entry.address] = entry
@@ -61,8 +61,8 @@ class Pins:
 
     def commit(self, sock: Socket, endpoints: Mapping[str, Endpoint]) -> None:
         """Remove those that are wrong. Raises `KernelError` only when the socket fails."""
-        told, self._told = self._told, {}
-        for (index, address), entry in told.items():
+        changed, self._told = self._told, {}
+        for (index, address), entry in changed.items():
             link = self._view.links.get(index)
             endpoint = endpoints.get(link.name) if link is not None else None
             if link is None or (endpoint is None and self._view.is_workload(index)):

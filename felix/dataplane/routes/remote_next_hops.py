@@ -28,11 +28,11 @@ Links = dict[tuple[Kind, int], int]
 
 def links_of(view: KernelView, me: NodeFacts) -> Links:
     """The index of the link of each kind of way and family; none where there is none."""
-    found: Links = {}
+    by_kind: Links = {}
     for address in me.addresses:
         link = holder(view, address)
         if link is not None:
-            found[Kind.STRAIGHT, address.version] = link.index
+            by_kind[Kind.STRAIGHT, address.version] = link.index
     for kind, version, name in (
         (Kind.IPIP, 4, IPIP),
         (Kind.VXLAN, 4, VXLAN),
@@ -40,8 +40,8 @@ def links_of(view: KernelView, me: NodeFacts) -> Links:
     ):
         link = view.link_named(name)
         if link is not None:
-            found[kind, version] = link.index
-    return found
+            by_kind[kind, version] = link.index
+    return by_kind
 
 
 def hop_of(network: IPNetwork, way: Way, links: Links) -> NextHop | None:
@@ -104,11 +104,11 @@ class RemoteNextHops:
         of a tunnel lies in a block whose route may just do that, so it has a route of its own.
         """
         index = self._links.get((Kind.VXLAN, 6))
-        wanted = {pack_host(end.address) for end in ends.values()} if index is not None else set()
-        wanted -= {pack(network) for network in refused}
-        changed = [*(wanted - self._hosts.keys()), *(self._hosts.keys() - wanted), *wanted]
+        ends_now = {pack_host(end.address) for end in ends.values()} if index is not None else set()
+        ends_now -= {pack(network) for network in refused}
+        changed = [*(ends_now - self._hosts.keys()), *(self._hosts.keys() - ends_now), *ends_now]
         for prefix in changed:
-            hop = NextHop(None, index) if prefix in wanted and index is not None else None
+            hop = NextHop(None, index) if prefix in ends_now and index is not None else None
             _put(self._hosts, prefix, hop)
         return changed
 

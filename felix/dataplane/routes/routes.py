@@ -242,9 +242,9 @@ class RouteTable:
             return None
         return [route for route in known[2] if self.table.actual.get(route.key) == route]
 
-    def confirm(self, route: Route, found: Route | None) -> bool:
+    def confirm(self, route: Route, in_kernel: Route | None) -> bool:
         """A look-up of a pod's address found this route: if it is not ours, ours is gone."""
-        if found is not None and found.key == route.key and found.oif == route.oif:
+        if in_kernel is not None and in_kernel.key == route.key and in_kernel.oif == route.oif:
             return True
         self._differs(route.key)
         self.table.lost(route.key)

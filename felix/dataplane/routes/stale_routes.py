@@ -48,12 +48,14 @@ class Cluster(Protocol):
         """The networks of other nodes that are there, which hold all of this one."""
 
 
-def awaited(route: Route, wanted: Collection[RouteKey], view: KernelView, cluster: Cluster) -> bool:
+def awaited(
+    route: Route, desired: Collection[RouteKey], view: KernelView, cluster: Cluster
+) -> bool:
     """Whether a route of ours that would take this one's packets is still to come. Pure.
 
     It is wanted but not written, or leads to another node, whose tunnel may not be ready.
     """
-    if _key(route.dst) in wanted:
+    if _key(route.dst) in desired:
         return True
     return any(_key(network) not in view.own for network in cluster.around(route.dst))
 
@@ -63,7 +65,7 @@ def _key(network: IPNetwork) -> RouteKey:
 
 
 def leftovers(
-    view: KernelView, pools: Iterable[Pool], wanted: Collection[RouteKey], cluster: Cluster
+    view: KernelView, pools: Iterable[Pool], desired: Collection[RouteKey], cluster: Cluster
 ) -> Iterator[Route]:
     """The foreign routes that PRE-1 names. `wanted`: keys of routes that are to be ours. Pure."""
     suspects = []
@@ -83,7 +85,7 @@ def leftovers(
             continue
         ours = view.own.get(_key(route.dst))
         if ours is not None or (
-            route.protocol == CALICO and not awaited(route, wanted, view, cluster)
+            route.protocol == CALICO and not awaited(route, desired, view, cluster)
         ):
             yield route
 
@@ -101,13 +103,13 @@ class StaleRoutes:
         writer: Writer,
         view: KernelView,
         pools: Iterable[Pool],
-        wanted: Collection[RouteKey],
+        desired: Collection[RouteKey],
         cluster: Cluster,
     ) -> None:
         """Remove what is left. Raises `KernelError` only when the socket fails."""
         self._arp.sweep(view)
         doomed, self.living = [], {}
-        for route in leftovers(view, pools, wanted, cluster):
+        for route in leftovers(view, pools, desired, cluster):
             if route.key not in self._swept:
                 doomed.append(route)
             else:

@@ -120,7 +120,7 @@ class ChainStore:
         """
         kinds: dict[Kind, bool] = {}
         profiles: dict[str, bool] = {}
-        found: set[str] = set()
+        chosen: set[str] = set()
         for interface in interfaces:
             kind = self._kinds[interface]
             if kind not in kinds:
@@ -135,8 +135,8 @@ class ChainStore:
                 or any(profiles[name] for name in self._endpoints[interface].profiles)
                 or any(map(differs, _own(interface)))
             ):
-                found.add(interface)
-        return frozenset(found)
+                chosen.add(interface)
+        return frozenset(chosen)
 
     def write(self) -> Steps:
         """Tell the targets what is due, in steps of a fraction of a millisecond each, mostly.

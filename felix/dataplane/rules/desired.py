@@ -62,8 +62,8 @@ def _tunnels(
     sources = []
     if ipip and used.ipip and me.ipip is not None:
         sources.append(IPIP)
-    wanted = used.vxlan if family == 4 else used.vxlan_v6
-    if ports and wanted and me.vtep(family) is not None:
+    needed = used.vxlan if family == 4 else used.vxlan_v6
+    if ports and needed and me.vtep(family) is not None:
         sources.append(device)
     return TunnelRules(ipip, ports, tuple(sources))
 
@@ -367,11 +367,11 @@ class Desire:
         self._sets.want(MASQUERADED_POOLS, SetKind.NETS, both(cluster.masqueraded_members))
         used = [_tunnels(family, config, cluster, self._listeners) for family in self._families]
         hosts = config.nat_outgoing_exclusions == "IPPoolsAndHostIPs"
-        for name, wanted, members in (
+        for name, needed, members in (
             (ALL_HOSTS, hosts or any(one.ipip for one in used), cluster.host_members),
             (ALL_VTEPS, any(one.vxlan_ports for one in used), cluster.vtep_members),
         ):
-            if wanted:
+            if needed:
                 external = frozenset(config.external_nodes_list)
                 self._sets.want(name, SetKind.NETS, both(members) | external)
             else:

@@ -15,7 +15,7 @@ class Drift:
         self._before: frozenset[str] = frozenset()
         self.lasting: frozenset[str] = frozenset()
 
-    def take(self, found: Set[str]) -> None:
+    def take(self, names: Set[str]) -> None:
         """A read-back found this changed."""
-        self.lasting = self._before & found
-        self._before = frozenset(found)
+        self.lasting = self._before & names
+        self._before = frozenset(names)

@@ -56,7 +56,7 @@ _WHOLE = {half: whole for whole, halves in _HALVES.items() for half in halves}
 
 
 @dataclass(slots=True)
-class _Wanted:
+class _DesiredSet:
     """One set of one family: as asked for, and what differs from what was last written.
 
     `touched`: members that changed since, and whether the kernel has them. `anew`: what the
@@ -99,22 +99,22 @@ async def _minus(one: set[str], other: set[str]) -> set[str]:
         return one - other
     if not other:
         return one
-    found: set[str] = set()
+    missing: set[str] = set()
     for part in _slices(one, LARGE):
-        found.update(member for member in part if member not in other)
+        missing.update(member for member in part if member not in other)
         await asyncio.sleep(0)
-    return found
+    return missing
 
 
-async def _changed(wanted: _Wanted) -> tuple[set[str], set[str]]:
+async def _changed(desired: _DesiredSet) -> tuple[set[str], set[str]]:
     """Of the members that were touched: what the kernel has to lose, and to get."""
     doomed, missing = set[str](), set[str]()
-    held = wanted.touched.copy()
-    for part in _slices(held, LARGE):
+    before = desired.touched.copy()
+    for part in _slices(before, LARGE):
         for member in part:
-            if (had := held[member]) != wanted.holds(member):
+            if (had := before[member]) != desired.holds(member):
                 (doomed if had else missing).add(member)
-        if len(held) > LARGE:
+        if len(before) > LARGE:
             await asyncio.sleep(0)
     return doomed, missing
 
@@ -133,7 +133,7 @@ class Sets:
         self._max_size = max_size
         self._kernel = kernel if kernel is not None else IPSets()
         self._told: list[SetChange] = []
-        self._desired: dict[str, _Wanted] = {}
+        self._desired: dict[str, _DesiredSet] = {}
         self._dirty: dict[str, None] = {}
         self._present: set[str] | None = None
         self._failed: dict[str, str] = {}
@@ -146,10 +146,10 @@ class Sets:
     @property
     def ids(self) -> frozenset[str]:
         """The ids of the sets that are wanted."""
-        found = {wanted.set_id for wanted in self._desired.values()}
+        ids = {wanted.set_id for wanted in self._desired.values()}
         for change in self._told:
-            (found.discard if change.removed_whole else found.add)(change.set_id)
-        return frozenset(found)
+            (ids.discard if change.removed_whole else ids.add)(change.set_id)
+        return frozenset(ids)
 
     @property
     def failed(self) -> frozenset[str]:
@@ -182,14 +182,14 @@ class Sets:
         self._present = None
 
     def _distrust(self) -> None:
-        for name, wanted in self._desired.items():
-            wanted.anew, wanted.tries = True, 0
-            wanted.touched.clear()
+        for name, desired in self._desired.items():
+            desired.anew, desired.tries = True, 0
+            desired.touched.clear()
             self._dirty[name] = None
 
     async def _take(self) -> None:
-        told, self._told = self._told, []
-        for number, change in enumerate(told, 1):
+        changes, self._told = self._told, []
+        for number, change in enumerate(changes, 1):
             if not number % MANY:
                 await asyncio.sleep(0)
             if change.removed_whole:
@@ -219,20 +219,23 @@ class Sets:
                     split[family].add(member)
             if len(full) > SLICE:
                 await asyncio.sleep(0)
-        for family, found in split.items():
-            wanted = self._get(set_id, family, kind)
-            if found == wanted.members:
+        for family, listed in split.items():
+            desired = self._get(set_id, family, kind)
+            if listed == desired.members:
                 continue
             self._dirty[names.ip_set(set_id, family)] = None
-            wanted.tries = 0
-            if wanted.anew:
-                wanted.members = found
+            desired.tries = 0
+            if desired.anew:
+                desired.members = listed
                 continue
-            gone, fresh = await _minus(wanted.members, found), await _minus(found, wanted.members)
+            gone, fresh = (
+                await _minus(desired.members, listed),
+                await _minus(listed, desired.members),
+            )
             for members, there in ((gone, False), (fresh, True)):
                 for part in _slices(members, SLICE):
                     for member in part:
-                        wanted.put(member, there)
+                        desired.put(member, there)
                     if len(members) > SLICE:
                         await asyncio.sleep(0)
 
@@ -243,13 +246,13 @@ class Sets:
             self._dirty.pop(name, None)
             self._failed.pop(name, None)
 
-    def _get(self, set_id: str, family: Family, kind: SetKind) -> _Wanted:
+    def _get(self, set_id: str, family: Family, kind: SetKind) -> _DesiredSet:
         name = names.ip_set(set_id, family)
-        wanted = self._desired.get(name)
-        if wanted is None:
-            wanted = self._desired[name] = _Wanted(set_id, family, _TYPES[kind])
+        desired = self._desired.get(name)
+        if desired is None:
+            desired = self._desired[name] = _DesiredSet(set_id, family, _TYPES[kind])
             self._dirty[name] = None
-        return wanted
+        return desired
 
     # -- the kernel ----------------------------------------------------------------------------
 
@@ -262,11 +265,11 @@ class Sets:
             self._distrust()
         filled: dict[str, tuple[bool, set[str]]] = {}
         for name in list(self._dirty):
-            wanted = self._desired[name]
-            if wanted.tries >= TRIES:
+            desired = self._desired[name]
+            if desired.tries >= TRIES:
                 continue
             try:
-                filled[name] = await self._fill(name, wanted, present)
+                filled[name] = await self._fill(name, desired, present)
             except KernelError as error:
                 self._failure(name, error)
         for name, (changed, doomed) in filled.items():
@@ -276,62 +279,66 @@ class Sets:
                 self._failure(name, error)
                 continue
             self._failed.pop(name, None)
-            wanted = self._desired[name]
-            wanted.anew, wanted.tries = False, 0
-            wanted.touched.clear()
+            desired = self._desired[name]
+            desired.anew, desired.tries = False, 0
+            desired.touched.clear()
             self._dirty.pop(name, None)
             self.writes += changed or bool(doomed)
         return dict(self._failed)
 
     def _failure(self, name: str, error: KernelError) -> None:
-        wanted = self._desired[name]
+        desired = self._desired[name]
         self.errors += 1
         self._failed[name] = str(error)
-        wanted.anew = True
-        wanted.touched.clear()
-        wanted.tries += 1
+        desired.anew = True
+        desired.touched.clear()
+        desired.tries += 1
 
-    async def _fill(self, name: str, wanted: _Wanted, present: set[str]) -> tuple[bool, set[str]]:
+    async def _fill(
+        self, name: str, desired: _DesiredSet, present: set[str]
+    ) -> tuple[bool, set[str]]:
         """Make a set and add what it lacks; whether anything was done, and what is to go."""
-        known = not wanted.anew and name in present
-        created, there = (False, None) if known else self._made(name, wanted, present)
-        if len(wanted.members) > self._max_size:
-            size = f"{len(wanted.members)} members, maxIpsetSize is {self._max_size}"
+        known = not desired.anew and name in present
+        created, there = (False, None) if known else self._made(name, desired, present)
+        if len(desired.members) > self._max_size:
+            size = f"{len(desired.members)} members, maxIpsetSize is {self._max_size}"
             raise KernelError(errno.ENOSPC, f"fill IP set {name}", f"the set is full: {size}")
         if there is not None and there.maxelem not in (0, self._max_size):
-            await self._rebuild(name, wanted, present)
+            await self._rebuild(name, desired, present)
             return True, set()
         if known:
-            doomed, missing = await _changed(wanted)
+            doomed, missing = await _changed(desired)
         else:
-            goal = wanted.kernel_members()
+            goal = desired.kernel_members()
             have = await self._members(name, there) if there is not None else set()
             doomed, missing = await _minus(have, goal), await _minus(goal, have)
         changed = created or bool(missing)
-        if len(wanted.members) + len(doomed) > self._max_size:
+        if len(desired.members) + len(doomed) > self._max_size:
             await self._in_slices(self._kernel.delete, name, doomed)
             changed, doomed = changed or bool(doomed), set()
         await self._in_slices(self._kernel.add, name, missing)
         return changed, doomed
 
-    def _made(self, name: str, wanted: _Wanted, present: set[str]) -> tuple[bool, SetInfo | None]:
+    def _made(
+        self, name: str, desired: _DesiredSet, present: set[str]
+    ) -> tuple[bool, SetInfo | None]:
         """See that a set of this name and kind is there: whether it is new, else what it is."""
         there = self._kernel.info(name) if name in present else None
         if there is None:
-            if self._made_new(name, wanted, present):
+            if self._made_new(name, desired, present):
                 return True, None
             # Another program made it, perhaps with members, since the names were read.
             there = self._kernel.info(name)
-        if there is not None and (there.type, there.family) != (wanted.type, wanted.family):
+        if there is not None and (there.type, there.family) != (desired.type, desired.family):
             # While a rule uses it this is refused; the policies close, which frees it.
             self._kernel.destroy(name)
-            return self._made_new(name, wanted, present), None
+            return self._made_new(name, desired, present), None
         return False, there
 
-    def _made_new(self, name: str, wanted: _Wanted, present: set[str]) -> bool:
+    def _made_new(self, name: str, desired: _DesiredSet, present: set[str]) -> bool:
         present.discard(name)
         try:
-            created = self._kernel.create(name, wanted.type, wanted.family, self._max_size)
+            created = self._kernel.create(name, desired.type, desired.family, self._max_size)
         except KernelError as error:
             if error.errno != errno.EEXIST:
                 raise
@@ -339,13 +346,13 @@ class Sets:
         present.add(name)
         return created
 
-    async def _rebuild(self, name: str, wanted: _Wanted, present: set[str]) -> None:
+    async def _rebuild(self, name: str, desired: _DesiredSet, present: set[str]) -> None:
         """A set that may hold another number of members; rules never see it half filled."""
-        beside = f"cali{wanted.family}t0"
+        beside = f"cali{desired.family}t0"
         self._kernel.destroy(beside)
-        self._kernel.create(beside, wanted.type, wanted.family, self._max_size)
+        self._kernel.create(beside, desired.type, desired.family, self._max_size)
         present.add(beside)
-        await self._in_slices(self._kernel.add, beside, wanted.kernel_members())
+        await self._in_slices(self._kernel.add, beside, desired.kernel_members())
         self._kernel.swap(beside, name)
         self._kernel.destroy(beside)
         present.discard(beside)

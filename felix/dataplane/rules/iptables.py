@@ -101,13 +101,13 @@ class Texts:
         known = self._lines
         if len(known) >= MOST_TEXTS:
             known.clear()
-        found = []
+        texts = []
         for rule in rules:
             line = known.get(id(rule))
             if line is None:
                 line = known[id(rule)] = (rule, render_rule(rule))
-            found.append(line[1])
-        return tuple(found)
+            texts.append(line[1])
+        return tuple(texts)
 
 
 class IptablesTables:
@@ -200,9 +200,9 @@ class IptablesTables:
             if before == model:
                 continue
             self._models[place] = model
-            wanted = {chain.name for chain in model.chains}
+            names = {chain.name for chain in model.chains}
             for chain in before.chains if before is not None else ():
-                if chain.name not in wanted:
+                if chain.name not in names:
                     table.unwant(chain.name)
             for chain in model.chains:
                 self.places[place].want(chain)
@@ -283,15 +283,15 @@ class IptablesTables:
         have been tried.
         """
         unread: list[CommandError] = []
-        found: set[str] = set()
+        differing: set[str] = set()
         for place, table in self._tables.items():
             try:
                 drift = await table.refresh()
                 self.drifted += len(drift)
-                found |= {f"{name} in {_title(place)}" for name in drift}
+                differing |= {f"{name} in {_title(place)}" for name in drift}
             except CommandError as error:
                 unread.append(error)
-        self.drift.take(found)
+        self.drift.take(differing)
         if unread:
             raise unread[0]
         return any(table.dirty for table in self._tables.values())

@@ -117,12 +117,12 @@ class RulesManager:
             return {}
         return desire.book.degraded() | desire.idle_hosts | desire.unfloated() | desire.strict()
 
-    def log_denied(self, wanted: bool) -> None:
+    def log_denied(self, logs: bool) -> None:
         """Whether rules tell of denied packets (`felix.rules.nflog_prefix`): while a reader is
         there.
         """
-        if wanted is not self.logs_denied:
-            self.logs_denied = wanted
+        if logs is not self.logs_denied:
+            self.logs_denied = logs
             self._kick()
 
     def warming(self, policy: ResolvedPolicy) -> Iterator[None]:

@@ -202,8 +202,8 @@ class NftTables:
             if before == model:
                 continue
             self._models[place] = model
-            wanted = {chain.name for chain in model.chains} | _hooks(model)
-            for name in (_owned(before) if before is not None else set()) - wanted:
+            names = {chain.name for chain in model.chains} | _hooks(model)
+            for name in (_owned(before) if before is not None else set()) - names:
                 table.unwant(name)
             for chain in model.chains:
                 table.want(chain)
@@ -277,8 +277,8 @@ class NftTables:
     ) -> dict[str, list[tuple[int, int, str]]]:
         """(packets, bytes, comment) of each rule of these chains of the model."""
         names_of = {nftables.chain_name(table, chain): chain for chain in chains}
-        found = await self._rules.counters(family, names_of)
-        return {names_of[name]: rules for name, rules in found.items()}
+        by_name = await self._rules.counters(family, names_of)
+        return {names_of[name]: rules for name, rules in by_name.items()}
 
     def watch(self, sets: NamedSets, changed: Callable[[], None]) -> None:
         """Have `changed` called whenever another program changes our tables or sets.

@@ -20,10 +20,10 @@ class RefusedChains:
 
     def chains(self) -> dict[Place, list[Chain]]:
         """Chains that were refused, as they should be."""
-        found: dict[Place, list[Chain]] = {}
+        by_place: dict[Place, list[Chain]] = {}
         for (place, _), (chain, _) in self._refused.items():
-            found.setdefault(place, []).append(chain)
-        return found
+            by_place.setdefault(place, []).append(chain)
+        return by_place
 
     def refuse(self, place: Place, chain: Chain, reason: str) -> bool:
         """The kernel does not take this chain; returns whether that is something new."""
@@ -51,10 +51,10 @@ class RefusedChains:
 
     def reasons(self) -> dict[ResourceKey, str]:
         """The policies that are closed, each with the chain that is why."""
-        found: dict[ResourceKey, str] = {}
+        by_policy: dict[ResourceKey, str] = {}
         for ((family, table), name), (_, reason) in self._refused.items():
             key = self.owners.get(name)
             if key is not None:
                 where = f"{name} in {table} of IPv{family}"
-                found[key] = f"closed: the kernel refuses its chain {where}: {reason}"
-        return found
+                by_policy[key] = f"closed: the kernel refuses its chain {where}: {reason}"
+        return by_policy

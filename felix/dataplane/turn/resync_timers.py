@@ -27,15 +27,15 @@ class ResyncTimers:
     def due(self, config: Config) -> frozenset[str]:
         """What is to be read back now; their intervals begin anew."""
         now = self._clock()
-        found = frozenset(
+        kinds = frozenset(
             name
             for name, interval in _intervals(config).items()
             if self._left(name, interval, now) <= 0
         )
-        for name in found:
+        for name in kinds:
             self._last[name] = now
             self._stretch[name] = 1 + JITTER * self._random()
-        return found
+        return kinds
 
     def sleep(self, config: Config, most: float, retry: float | None) -> float:
         """Seconds until something is due, at most `most` and at most until the retry."""
