@@ -1,8 +1,8 @@
 """What a turn of the main loop is about: some endpoints, or everything.
 
 Most turns follow one pod that came or went. Such a turn looks at the endpoints that are named here
-and at nothing else, whatever the node holds; any other news, a timer, a failure or a long silence
-make a turn that looks at everything, and is right whatever was named before.
+and at nothing else, however much the node holds. Any other news, a timer, a failure or a long
+silence make a turn that looks at everything, and is right by itself.
 
 Invariants:
   TCH-1  A turn about everything right after a turn about some endpoints finds nothing to write.
@@ -41,7 +41,7 @@ class DirtySet:
         self._names.update(names)
 
     def mark_everything(self) -> None:
-        """Something happened to nobody in particular."""
+        """Something happened to no endpoint in particular."""
         self._everything = True
 
     def take(self) -> frozenset[str] | None:

@@ -1,6 +1,6 @@
 """Checksums inside tunnels: who computes them, and whether that works.
 
-A VXLAN device hands packets on whose checksum somebody behind it is to fill in: the network card,
+A VXLAN device hands packets on whose checksum the next device is to fill in: the network card,
 or the kernel where the card says that it cannot. Some cards, drivers and hypervisors say that they
 can and do it wrongly inside a tunnel; kernels before 5.8 do where the outer packet is translated.
 Every such packet is then dropped at the other end in silence: pings work (theirs is never left to
@@ -51,7 +51,7 @@ FAR_ENDS = 3
 PATIENCE = 3.5
 """Seconds for an answer: a lost segment is sent twice more meanwhile."""
 AGAIN = (10.0, 60.0, 600.0)
-"""Seconds until a test that nobody answered is repeated; the last of them for ever."""
+"""Seconds until a test that was not answered is repeated; the last of them for ever."""
 LOOK = 10.0
 """Seconds between two looks at a setting that was made."""
 _FIRST_SOUND = (5, 8)
@@ -166,7 +166,7 @@ class ChecksumOffload:
         elif device.sound is False:
             log.warning("%s", _found(name, device.broken_to))
         else:
-            log.debug("checksum offload of %s: nobody answered the test", name)
+            log.debug("checksum offload of %s: no far end answered the test", name)
             device.due = self._clock() + AGAIN[min(device.tries, len(AGAIN) - 1)]
             device.tries += 1
         self._kick()
@@ -181,7 +181,8 @@ def _found(name: str, address: str) -> str:
 
 
 async def tested(name: str, targets: Iterable[Target]) -> tuple[bool | None, str]:
-    """(whether it works, None: nobody answered; the far end where it does not) (OFL-1 to OFL-3).
+    """Whether it works, None: no far end answered; and the far end where it does not (OFL-1 to
+    OFL-3).
 
     Leaves the offload switched off when it does not work.
     """

@@ -1,11 +1,10 @@
 """Tunnel devices of this node: made when a pool asks and an address is there, kept as they must be.
 
-VXLAN devices are felix's own: one that was made otherwise is replaced, one that nobody needs is
-removed when no route of ours leads into it, and a little later, for what is still on its way.
+VXLAN devices are felix's own. One that was made otherwise is replaced. One that is not needed any
+more is removed when no route of ours leads into it, and a little later, for packets on their way.
 `tunl0` is the kernel's: it gets our address and settings. When no pool asks for IP-in-IP any more,
-whatever pools there are by then, it loses all addresses, and a little later unwraps no more. A
-kernel without IP-in-IP is said once, by node and pool; what can do without goes on
-(docs/reference/dataplane.md#ipip, #vxlan).
+it loses all addresses, and a little later unwraps no more. A kernel without IP-in-IP is reported
+once for the node and for each pool (docs/reference/dataplane.md#ipip, #vxlan).
 
 Invariants:
   TDV-1  A device in use has exactly our address (beside link-local ones), our MTU and is up.
@@ -43,7 +42,7 @@ from linux.netlink import Socket
 from linux.vxlan import Vxlan
 
 LINGER = 10.0
-"""Seconds for which a device that nobody needs unwraps: other nodes learn of it in their time."""
+"""Seconds for which a device that is not needed unwraps: other nodes learn of it in their time."""
 RETRY, MAKE_RETRY = 1.0, 10.0
 """After how many seconds what the kernel refused is tried again: a setting, a whole device."""
 
@@ -253,7 +252,7 @@ class Tunnels:
         if left > 0:
             self._look_after(left)
         # Its rules go when this is known: with the loose check a device without an address takes
-        # nothing from anybody.
+        # nothing at all.
         settings_left = _UNCHECKED if left > 0 else _LOOSE
         if settings := dict(links.differing_conf(link, settings_left)):
             messages.append(links.set_inet_conf(link.index, settings))
@@ -420,7 +419,7 @@ class Tunnels:
         view.absorb([LinkChanged(link, False)])
 
     def _unguarded(self, listener: Listener) -> bool:
-        """Whether anybody could speak through a device that would begin to unwrap now (TDV-4)."""
+        """Whether packets could come through a device that would begin to unwrap now (TDV-4)."""
         if listener in self._guarded:
             return False
         self._misses(listener[0], "the rules that say whose packets it takes are not written yet")

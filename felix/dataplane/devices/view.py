@@ -270,7 +270,7 @@ class KernelView:
             self.own.pop(key, None)
         else:
             self.own[key] = route
-            # What it replaced is gone, of which nobody tells either.
+            # What it replaced is gone, of which the monitor does not tell either.
             self.lose_foreign(key)
 
     def lose_own(self, key: RouteKey) -> None:
@@ -365,11 +365,11 @@ class KernelView:
             self._base_routes_differ()
         if self.own.pop(key, None) is not None:
             own_changes[key] = None
-            # Or ours took its place since, of which nobody tells.
+            # Or ours took its place since, of which the monitor does not tell.
             self.stale_routes = True
 
     def lose_foreign(self, key: RouteKey) -> None:
-        """A route of somebody else is gone; the monitor does not tell what we did ourselves."""
+        """A route of another program is gone; the monitor does not tell what we did ourselves."""
         gone = self.foreign.pop(key, None)
         if gone is not None and self._is_base(gone):
             self._base_routes_differ()

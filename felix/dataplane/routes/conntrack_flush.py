@@ -62,7 +62,7 @@ class ConntrackFlusher:
         spared: Set[IPAddress] = frozenset(),
     ) -> None:
         """Endpoints changed from `before` to `after`; `about`: no others than these; `spared`:
-        addresses whose flows somebody else deleted once packets found no way to them.
+        addresses whose flows another program deleted once packets found no way to them.
         """
         if before is after:
             return

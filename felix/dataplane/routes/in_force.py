@@ -1,7 +1,8 @@
 """Which endpoints are in force: judged after each turn, for all endpoints or for some.
 
-Whoever starts a pod may make its link and its routes himself, and asks only whether its rules and
-sets stand (`Await.wired`). `ruled` answers that, with the routes that are left to be written.
+The program that starts a pod may make its link and its routes itself, and asks only whether the
+rules and sets stand (`Await.wired`). `ruled` answers that, with the routes that are left to be
+written.
 
 DPL-3 is judged here. Invariant:
   STL-1  An endpoint is ruled only while nothing but its link and its routes is lacking; its routes
@@ -26,8 +27,8 @@ IPNetwork = IPv4Network | IPv6Network
 
 
 class InForce:
-    """Judges endpoints by what the rules, the view and the routes hold. `withheld`: somebody asked
-    for an endpoint that would be ruled were its addresses free.
+    """Judges endpoints by what the rules, the view and the routes hold. `withheld`: cni asked
+    for an endpoint whose rules are programmed, but whose addresses are not free.
     """
 
     def __init__(self, state: State, view: KernelView, routes: RouteTable) -> None:

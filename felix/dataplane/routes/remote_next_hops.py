@@ -1,7 +1,7 @@
 """From ways to next hops: which link and gateway a way to another node is now.
 
 The calculation says "in VXLAN to that end"; here it becomes a hop on the device of that name,
-as long as there is one. A gateway is reached on the link whatever the routes say (on-link): the
+as long as there is one. A gateway is reached on the link, not by routes (on-link): the
 end of a tunnel lies in no network, and a neighbour's address in the one that the Node names.
 Tested in tests/felix/dataplane/test_remote_next_hops.py.
 """

@@ -53,7 +53,7 @@ class RouteTable:
     """Desired and actual routes of felix.
 
     `generation` grows when the kernel's routes are found otherwise than we wrote them. `kept`
-    are the kernel's routes by a gateway that nobody wants yet: they stay until the paths are
+    are the kernel's routes by a gateway that no path asks for yet: they stay until the paths are
     known (RTE-3), and cost nothing while they wait. `touched` is told of the pods whose routes
     the kernel has otherwise than before.
     """
@@ -220,15 +220,15 @@ class RouteTable:
         return all(self.table.actual.get(route.key) == route for route in known[2])
 
     def link_left(self, interface: str) -> None:
-        """Somebody saw the kernel take this pod's link away, and its routes with it."""
+        """Another program saw the kernel take this pod's link away, and its routes with it."""
         for route in self._pods[interface][2] if interface in self._pods else ():
             if self.table.actual.get(route.key) == route:
                 self._differs(route.key)
                 self.table.lost(route.key)
 
     def free(self, interface: str, network: IPNetwork, view: KernelView) -> bool:
-        """Whether a pod's route may be written to this interface: nobody else claims it, and no
-        foreign route has its place (RTE-2).
+        """Whether a pod's route may be written to this interface: no other endpoint claims it, and
+        no foreign route has its place (RTE-2).
         """
         key = (TABLE_MAIN, prefixes.pack(network), ROUTE_METRIC)
         return key not in view.foreign and self._claims.get(key, {}).keys() <= {interface}
@@ -292,7 +292,7 @@ class RouteTable:
         self.table.replace_actual(routes)
 
     def _waits(self, key: RouteKey, route: Route) -> bool:
-        """Whether this may be the route of a path that nobody told yet."""
+        """Whether this may be the route of a path that was not received yet."""
         if self._remote_known or key in self.table.desired:
             return False
         hops = route.shape.next_hops

@@ -130,7 +130,7 @@ class StaleRoutes:
                 continue
             view.lose_foreign(route.key)
             if index in failed:
-                continue  # somebody else removed it
+                continue  # another program removed it
             self._swept.add(route.key)
             log.info(
                 "route of protocol %d, left by Calico, removed",

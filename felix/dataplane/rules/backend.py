@@ -80,7 +80,7 @@ class Tables(Protocol):
 
     @property
     def garbage(self) -> bool:
-        """Whether something stands that nobody wants."""
+        """Whether the kernel has something of ours that is not desired."""
 
     @property
     def saves(self) -> int:
@@ -129,7 +129,7 @@ class Tables(Protocol):
         """
 
     def take_lost(self) -> bool:
-        """Whether sets may be gone with what somebody removed; says so once."""
+        """Whether sets may be gone with what another program removed; says so once."""
 
     def close(self) -> None:
         """Give back what waits; the rules stay."""
@@ -204,7 +204,7 @@ async def open_backend(
 ) -> tuple[Tables, Sets]:
     """The tables and the sets of a back end. Raises `KernelError` where it cannot be used.
 
-    `drifted` is called when somebody else changes them, where the kernel tells.
+    `drifted` is called when another program changes them, where the kernel tells.
     """
     if in_nftables:
         must_take_nftables(families)

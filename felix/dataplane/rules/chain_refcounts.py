@@ -92,7 +92,7 @@ class ChainRefcounts:
             self._end(use, moved)
 
     def exchange(self, new: frozenset[Use], old: frozenset[Use]) -> Moved:
-        """Somebody names other chains than before."""
+        """An owner names other chains than before."""
         moved = Moved()
         for use in new - old:
             self._begin(use, moved)

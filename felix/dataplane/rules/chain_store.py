@@ -6,8 +6,8 @@ two rules of dispatch, a policy its own two chains, however many endpoints it se
 have chains in filter, in the families of their addresses; host endpoints
 (felix.dataplane.rules.host_endpoint_chains) in raw and mangle too.
 
-To be told costs little; `write` renders what is due then, chain by chain, so that whoever drives
-it may do other work between.
+To take a change costs little. `write` renders what is due then, chain by chain, and its caller may
+do other work between two chains.
 
 Invariants:
   RBK-1  Once `write` has come to its end, every chain that a wanted chain names is wanted; a

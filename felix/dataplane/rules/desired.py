@@ -181,7 +181,7 @@ class Desire:
             for endpoint in (active.get(name), self._active.get(name)):
                 if endpoint is not None and (endpoint.floating or endpoint.spoofable):
                     return True
-        # An address that is somebody's own floats no longer (FLT-1).
+        # An address that is an endpoint's own floats no longer (FLT-1).
         return bool(about and self.floating is not NONE_FLOATING)
 
     def trust(self) -> Iterator[None]:
@@ -208,8 +208,8 @@ class Desire:
         return self.book.judged(newcomers, lambda name: any(one.differs(name) for one in filters))
 
     def written(self) -> bool:
-        """All that was wanted is in the kernel: nobody is a newcomer any more. Returns whether
-        somebody was.
+        """All that was desired is in the kernel: no endpoint is a newcomer any more. Returns
+        whether one was.
         """
         came = bool(self._newcomers)
         self._newcomers.clear()

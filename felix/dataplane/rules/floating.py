@@ -1,8 +1,8 @@
 """Floating addresses: which of those that endpoints ask for lead to them.
 
 An address leads to one workload. Of several that ask for it the smallest name has it, as with
-interfaces (EPT-3), and one that is some local workload's own is nobody's to have (FLT-1): whoever
-may write a pod's annotations must not draw another pod's traffic. What is refused is named.
+interfaces (EPT-3), and one that is a local workload's own leads to that workload alone (FLT-1): the
+author of a pod's annotations must not draw another pod's traffic. What is refused is named.
 Pure. Tested in tests/felix/kernel/test_floating.py with packets.
 """
 

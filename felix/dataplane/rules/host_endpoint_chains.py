@@ -33,7 +33,7 @@ class Target(Protocol):
         """A chain, whole."""
 
     def unwant(self, name: str) -> None:
-        """Nobody wants this chain any more."""
+        """This chain is not desired any more."""
 
 
 class HostEndpointChains:

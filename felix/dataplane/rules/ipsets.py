@@ -41,7 +41,7 @@ MANY = 200
 LARGE = 5 * SLICE
 """Sets of more members are read in a thread."""
 TRIES = 4
-"""How often a set that cannot be written is tried anew before somebody changes it."""
+"""How often a set that cannot be written is tried anew before it is changed."""
 BUSY_TRIES = 5
 """How often a set may still be in use when it is to go: the kernel gives a set free some moments
 after the rule that named it (nf_tables destroys rules later)."""
@@ -60,7 +60,7 @@ class _DesiredSet:
     """One set of one family: as asked for, and what differs from what was last written.
 
     `touched`: members that changed since, and whether the kernel has them. `anew`: what the
-    kernel has is not known. `tries`: failures since somebody changed it.
+    kernel has is not known. `tries`: failures since it was changed.
     """
 
     set_id: str
@@ -381,7 +381,7 @@ class Sets:
         return {name for name in self._kernel.names() if name.startswith(prefixes)}
 
     def sweep(self) -> dict[str, str]:
-        """Remove owned sets that nobody wants, after the rules. Returns failures by set."""
+        """Remove owned sets that are not desired, after the rules. Returns failures by set."""
         failures: dict[str, str] = {}
         if self._told:
             return failures

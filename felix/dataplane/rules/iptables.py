@@ -57,7 +57,7 @@ class ModelTable:
         return self._texts.prepare(rules)
 
     def unwant(self, name: str) -> None:
-        """Nobody wants this chain any more."""
+        """This chain is not desired any more."""
         self._table.unwant(name)
 
     def differs(self, name: str) -> bool:
@@ -158,7 +158,7 @@ class IptablesTables:
 
     @property
     def garbage(self) -> bool:
-        """Whether something stands that nobody wants."""
+        """Whether the kernel has something of ours that is not desired."""
         return bool(self._garbage)
 
     @property

@@ -196,7 +196,7 @@ class RulesManager:
         return failures
 
     def removals_due(self, *, applied: bool, stands: Callable[[str], bool]) -> bool:
-        """Whether what nobody wants is to be taken away in this turn. `stands`: whether a link of
+        """Whether what is not desired is to be taken away in this turn. `stands`: whether a link of
         this name is there.
         """
         if not applied or self._removals.due:

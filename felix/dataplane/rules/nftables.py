@@ -64,7 +64,7 @@ class ModelTable:
         self._rules.want(self._family, name, self.packed(rules), hook)
 
     def unwant(self, name: str) -> None:
-        """Nobody wants this chain any more."""
+        """This chain is not desired any more."""
         self._rules.unwant(self._family, nftables.chain_name(self._layer, name))
 
     def differs(self, name: str) -> bool:
@@ -161,7 +161,7 @@ class NftTables:
 
     @property
     def garbage(self) -> bool:
-        """Whether something stands that nobody wants."""
+        """Whether the kernel has something of ours that is not desired."""
         return self._rules.garbage
 
     @property
@@ -220,7 +220,7 @@ class NftTables:
         return True
 
     async def commit(self, *, sweep: bool = True) -> dict[str, str]:
-        """Write what differs; returns failures. What nobody wants may stay until `sweep`."""
+        """Write what differs; returns failures. What is not desired may stay until `sweep`."""
         if not self._due(sweep):
             return {}
         doubted = self._rules.doubted
@@ -239,7 +239,7 @@ class NftTables:
         return self._rules.dirty or (sweep and self._rules.garbage)
 
     def _blame(self, error: KernelError) -> None:
-        # What a rule names may be gone by somebody else's hand: it is made again first.
+        # What a rule names may have been removed by another program: it is made again first.
         self.lost = self.lost or error.errno == errno.ENOENT
         blamed = self._rules.blamed
         self.refused = {}
@@ -293,7 +293,7 @@ class NftTables:
         self._watch = Watch(nftables.TABLE, (self._rules.port, sets.port), told)
 
     def take_lost(self) -> bool:
-        """Whether sets may be gone with what somebody removed; says so once (NFD-4)."""
+        """Whether sets may be gone with what another program removed; says so once (NFD-4)."""
         lost, self.lost = self.lost, False
         return lost
 

@@ -1,4 +1,4 @@
-"""When rules and sets that nobody wants any more are taken away.
+"""When rules and sets that are not desired any more are taken away.
 
 What is taken away holds up what comes: the kernel takes no new rule of iptables (nft) before its
 readers have left the old ones, 10 to 20 ms, and who removes links waits for that too; with legacy
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from felix.dataplane.rules.ipsets import Sets
 
 DELAY = 0.5
-"""Rules that nobody wants go when nothing came for so many seconds."""
+"""Rules that are not desired go when nothing came for so many seconds."""
 LATER, LIMIT = 2.0, 10.0
 """So many seconds after the first of them they go behind the next endpoint, and in any case."""
 
@@ -46,7 +46,7 @@ class RemovalTiming:
     def sets(self, tables: Tables, sets: Sets, *, served: bool) -> dict[str, str]:
         """After a commit: no rule needs these sets. Returns what could not be done.
 
-        `served`: an endpoint has just got what it needs, and nobody else waits.
+        `served`: an endpoint has just got what it needs, and no other waits.
         """
         if not tables.garbage:
             self._at = self._since = None
@@ -61,7 +61,7 @@ class RemovalTiming:
 
 
 def moment(now: float, since: float, *, served: bool) -> float:
-    """When rules go that nobody wants since `since`, if nothing comes after `now`. Pure."""
+    """When rules go that are not desired since `since`, if nothing comes after `now`. Pure."""
     if served and now >= since + LATER:
         return now
     return min(now + DELAY, since + LIMIT)

@@ -1,6 +1,6 @@
 """Prepares large policies beside the turns (felix.calc.policy.large), a few milliseconds at a time.
 
-Not before the first commit stands: until then nobody waits, and a restart must find what it left.
+Not before the first commit stands: until then no pod waits, and a restart must find what it left.
 Tested in tests/felix/calc/policy/test_large.py.
 """
 
