@@ -19,7 +19,7 @@ from cni.install import binaries, configuration
 from cni.install.settings import settings_from
 from felix import ROUTE_PROTOCOL
 from felix.dataplane.devices.mtu import IPIP, VXLAN, VXLAN_V6
-from felix.dataplane.rules import backend
+from felix.dataplane.rules import backend_removal
 from libcalico.errors import MuslinError
 from libcalico.process import paths
 from linux import addresses, links, routes
@@ -44,7 +44,7 @@ async def clean(
         if not keep_cni:
             # First: no new pod is given to a plugin that is about to go.
             remove_plugin(environ, say)
-        failures = await backend.remove_everything(LOCK_WAIT)
+        failures = await backend_removal.remove_everything(LOCK_WAIT)
         if not keep_cni:
             failures |= await hostports.remove(LOCK_WAIT, say)
         say("rules, chains and sets: none of ours is left" if not failures else "rules: see below")

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, cast
 
-from felix.dataplane.rules import backend
+from felix.dataplane.rules import backend_removal
 from linux.errors import CommandError
 from linux.iptables import HashScheme, Table
 from linux.iptables.render import Desired
@@ -27,9 +27,9 @@ SCHEME = HashScheme("portmap:", (PREFIX,))
 async def remove(lock_wait: float, say: Callable[[str], None]) -> dict[str, str]:
     """Takes the chains away where no port is forwarded; returns failures."""
     failures: dict[str, str] = {}
-    for variant in backend.VARIANTS:
+    for variant in backend_removal.VARIANTS:
         for family in cast("tuple[Literal[4, 6], ...]", (4, 6)):
-            if "nat" not in backend.holding(variant, family, SCHEME.owns):
+            if "nat" not in backend_removal.holding(variant, family, SCHEME.owns):
                 continue
             table = Table("nat", family, variant, SCHEME, lock_wait=max(1, round(lock_wait)))
             where = f"nat of iptables-{variant}, IPv{family}"

@@ -15,7 +15,7 @@ from typing import Literal
 
 from felix.calc.last_readable import Unreadable
 from felix.dataplane.loop import Dataplane
-from felix.dataplane.rules.backend import NATIVE
+from felix.dataplane.rules.backend_mode import NATIVE
 from felix.dataplane.rules.iptables import IptablesTables
 from felix.dataplane.rules.nftables import NftTables
 from felix.reports.audit import Audit

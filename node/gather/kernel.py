@@ -66,7 +66,7 @@ async def read(config: Path | None, environ: Mapping[str, str] | None = None) ->
 def _native(environ: Mapping[str, str]) -> bool:
     """Whether rules are nftables' own: as felix says if it runs, else as it would decide."""
     from felix.config.parameters import Config
-    from felix.dataplane.rules.backend import NATIVE, native
+    from felix.dataplane.rules.backend_mode import NATIVE, native
 
     told = (status_file.read("felix") or {}).get("backend")
     if told:

@@ -20,6 +20,7 @@ from felix.calc.policy_model import ResolvedPolicy
 from felix.config.parameters import Config
 from felix.dataplane.devices.work import Listener
 from felix.dataplane.rules import backend
+from felix.dataplane.rules.backend_mode import Mode
 from felix.dataplane.rules.desired import Desire
 from felix.dataplane.rules.ipsets import Sets
 from felix.dataplane.rules.other_backend_cleanup import OtherBackendCleanup
@@ -54,7 +55,7 @@ class RulesManager:
         self.tables: backend.Tables | None = None
         self.sets: Sets | None = None
         self.desire: Desire | None = None
-        self.mode = backend.Mode()
+        self.mode = Mode()
         self.families: frozenset[int] = frozenset({4})
         self.guarded: frozenset[Listener] = frozenset()
         self.logs_denied = False

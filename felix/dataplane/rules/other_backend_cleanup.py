@@ -9,7 +9,7 @@ import asyncio
 import logging
 from functools import partial
 
-from felix.dataplane.rules import backend
+from felix.dataplane.rules.backend_removal import remove_leftovers
 from libcalico.process.tasks import Background
 
 _WORK = "removal of another back end's rules"
@@ -46,9 +46,7 @@ class OtherBackendCleanup:
     async def _clean(self, lock_wait: float) -> None:
         while (used := self._used) and used != self._cleaned:
             async with self._step:
-                failures = await backend.remove_leftovers(
-                    used, lock_wait, partial(self._is_used, used)
-                )
+                failures = await remove_leftovers(used, lock_wait, partial(self._is_used, used))
             if not self._is_used(used):
                 continue
             for name, reason in failures.items():

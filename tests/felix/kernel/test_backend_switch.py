@@ -17,7 +17,7 @@ from functools import partial
 import pytest
 
 from felix.config.parameters import Config
-from felix.dataplane.rules import backend
+from felix.dataplane.rules import backend_mode, other_backend_cleanup
 from felix.dataplane.rules.other_backend_cleanup import OtherBackendCleanup
 from libcalico.process.tasks import Background
 from linux import programs
@@ -179,7 +179,7 @@ def test_nothing_is_removed_once_the_cleaner_has_stopped(monkeypatch: pytest.Mon
                     removed.append(f"{table} beside {used}")
             return {}
 
-        monkeypatch.setattr(backend, "remove_leftovers", remove)
+        monkeypatch.setattr(other_backend_cleanup, "remove_leftovers", remove)
         background = Background()
         cleaner = OtherBackendCleanup(background)
         cleaner.clean("nftables", 1.0)
@@ -297,24 +297,24 @@ def test_auto_is_native_where_the_kernel_refuses_what_iptables_needs(
         asked.append((name, revision))
         return xtables
 
-    monkeypatch.setattr(backend, "has_match", has_match)
-    monkeypatch.setattr(backend, "has_ipsets", lambda: ipsets)
-    monkeypatch.setattr(backend, "_legacy_tables", lambda _: [])
+    monkeypatch.setattr(backend_mode, "has_match", has_match)
+    monkeypatch.setattr(backend_mode, "has_ipsets", lambda: ipsets)
+    monkeypatch.setattr(backend_mode, "legacy_tables", lambda _: [])
     monkeypatch.setattr(programs, "find", lambda _: "/usr/sbin/some")
-    backend.lacking_for_iptables.cache_clear()
+    backend_mode.lacking_for_iptables.cache_clear()
     caplog.set_level(logging.INFO)
     with network_namespace("auto") as space:
         for mode, wanted in (("Auto", bool(lacks)), ("Disabled", False), ("Enabled", True)):
             config = replace(Config(), nftables_mode=mode)
-            assert space.call(partial(backend.native, config)) is wanted, mode
-        assert space.call(partial(backend.native, Config())) is bool(lacks)
-    backend.lacking_for_iptables.cache_clear()
+            assert space.call(partial(backend_mode.native, config)) is wanted, mode
+        assert space.call(partial(backend_mode.native, Config())) is bool(lacks)
+    backend_mode.lacking_for_iptables.cache_clear()
     assert len(asked) == 1
     assert caplog.text.count("nftablesMode Auto") == bool(lacks)
     assert lacks in caplog.text
 
 
 def test_auto_asks_this_kernel() -> None:
-    backend.lacking_for_iptables.cache_clear()
+    backend_mode.lacking_for_iptables.cache_clear()
     with network_namespace("auto") as space:
-        assert space.call(backend.lacking_for_iptables) == ""
+        assert space.call(backend_mode.lacking_for_iptables) == ""
