@@ -19,7 +19,6 @@ from typing import cast
 
 from felix.calc.changes import Changes
 from felix.calc.cluster_facts import ClusterFacts
-from felix.calc.encapsulation import encapsulation
 from felix.calc.endpoints import Endpoint
 from felix.calc.hosts import interfaces_of
 from felix.calc.policy import PolicyEngine
@@ -32,7 +31,6 @@ from felix.calc.policy_model import (
     SetKind,
 )
 from felix.config.parameters import Config
-from felix.dataplane.devices.mtu import IPIP, VXLAN, VXLAN_V6
 from felix.dataplane.devices.work import Listener
 from felix.dataplane.rules.backend import Tables
 from felix.dataplane.rules.chain_refcounts import FILTER
@@ -40,45 +38,17 @@ from felix.dataplane.rules.chain_store import ChainStore
 from felix.dataplane.rules.floating import NONE_FLOATING, floating_addresses
 from felix.dataplane.rules.ipsets import Family, Sets
 from felix.dataplane.rules.settings import rule_settings
+from felix.dataplane.rules.static_inputs import (
+    OWN_SETS,
+    own_sets,
+    static_facts,
+    tunnel_rules,
+    unjudged,
+)
 from felix.rules import ipvs
-from felix.rules.inputs import Facts, Senders
-from felix.rules.model import Marks
-from felix.rules.nat import ALL_HOSTS, ALL_POOLS, MASQUERADED_POOLS
+from felix.rules.inputs import Facts
 from felix.rules.static import tables
-from felix.rules.tunnels import ALL_VTEPS, TunnelRules
 from libcalico.model.keys import ResourceKey
-
-_OWN_SETS = frozenset({ALL_POOLS, MASQUERADED_POOLS, ALL_HOSTS, ALL_VTEPS, ipvs.SERVICES})
-
-
-def _tunnels(
-    family: Family, config: Config, cluster: ClusterFacts, listeners: frozenset[Listener]
-) -> TunnelRules:
-    used = encapsulation(cluster.pools, ipip=config.ipip_enabled, vxlan=config.vxlan_enabled)
-    me = cluster.me
-    device = VXLAN if family == 4 else VXLAN_V6
-    ports = tuple(sorted(port for name, port in listeners if name == device))
-    ipip = (IPIP, 0) in listeners and family == 4
-    sources = []
-    if ipip and used.ipip and me.ipip is not None:
-        sources.append(IPIP)
-    needed = used.vxlan if family == 4 else used.vxlan_v6
-    if ports and needed and me.vtep(family) is not None:
-        sources.append(device)
-    return TunnelRules(ipip, ports, tuple(sources))
-
-
-def unjudged(config: Config, services: bool) -> dict[ResourceKey, str]:
-    """A mark mask that is too small for services in IPVS: they are shut (IPV-4). Pure."""
-    bits = config.iptables_mark_mask.bit_count()
-    if not services or Marks.allocate(config.iptables_mark_mask).served:
-        return {}
-    reason = (
-        f"spec.iptablesMarkMask (nftablesMarkMask with rules in nftables):"
-        f" {config.iptables_mark_mask:#x} has {bits} bits, and kube-proxy in ipvs mode"
-        f" ({ipvs.LINK}) needs 7: pods and their node begin nothing with each other"
-    )
-    return {ResourceKey("FelixConfiguration", "default"): reason}
 
 
 class Desire:
@@ -277,40 +247,11 @@ class Desire:
         reason = "spec.allowSpoofedSourcePrefixes: workloadSourceSpoofing is not Any: not allowed"
         return shut | {e.key: reason for e in self._active.values() if e.spoofable}
 
-    def _facts(self, family: Family, config: Config, news: Changes) -> Facts:
-        cluster, active = news.cluster, news.active
-        spoofing = config.workload_source_spoofing == "Any"
-        return Facts(
-            nat_outgoing=bool(cluster.masqueraded_members(family)),
-            service_nets=tuple(sorted(cluster.service_nets, key=str)),
-            spoofing=tuple(
-                (name, endpoint.spoofable)
-                for name, endpoint in (sorted(active.items()) if spoofing else ())
-                if endpoint.spoofable
-            ),
-            tunnels=_tunnels(family, config, cluster, self._listeners),
-            hosts=bool(self._serving),
-            floating=self.floating.of(family),
-            ipvs=self._senders(family, news),
-        )
-
-    def _senders(self, family: Family, news: Changes) -> Senders | None:
-        """Who has a chain to be judged by; None where no service is in IPVS."""
-        if self._services is None:
-            return None
-        return Senders(
-            tuple(
-                (name, tuple(net for net in endpoint.networks if net.version == family))
-                for name, endpoint in sorted(news.active.items())
-                if news.policies.endpoint(endpoint.key) is not None
-            )
-        )
-
     def _configure(self, config: Config, news: Changes) -> ChainStore:
         allowed = config.floating_ips == "Enabled"
         self.floating = floating_addresses(news.active) if allowed else NONE_FLOATING
         for family in self._families:
-            inputs = (config, self._facts(family, config, news))
+            inputs = (config, self._static_facts(family, config, news))
             if self._static.get(family) != inputs:
                 settings = rule_settings(config, family)
                 self._rules.want(family, tables(family, settings, inputs[1]))
@@ -323,6 +264,13 @@ class Desire:
             self.book.configure(rule_settings(config, self._families[0], tell=self.tell))
         self._config, self._telling = config, self.tell
         return self.book
+
+    def _static_facts(self, family: Family, config: Config, news: Changes) -> Facts:
+        tunnels = tunnel_rules(family, config, news.cluster, self._listeners)
+        hosts, in_ipvs = bool(self._serving), self._services is not None
+        return static_facts(
+            family, config, news, tunnels, self.floating, hosts=hosts, in_ipvs=in_ipvs
+        )
 
     def _endpoints(
         self,
@@ -359,32 +307,19 @@ class Desire:
         if inputs == self._own_sets_of:
             return
         self._own_sets_of = inputs
-
-        def both(members: Callable[[int], frozenset[str]]) -> frozenset[str]:
-            return frozenset().union(*map(members, self._families))
-
-        self._sets.want(ALL_POOLS, SetKind.NETS, both(cluster.pool_members))
-        self._sets.want(MASQUERADED_POOLS, SetKind.NETS, both(cluster.masqueraded_members))
-        used = [_tunnels(family, config, cluster, self._listeners) for family in self._families]
-        hosts = config.nat_outgoing_exclusions == "IPPoolsAndHostIPs"
-        for name, needed, members in (
-            (ALL_HOSTS, hosts or any(one.ipip for one in used), cluster.host_members),
-            (ALL_VTEPS, any(one.vxlan_ports for one in used), cluster.vtep_members),
-        ):
-            if needed:
-                external = frozenset(config.external_nodes_list)
-                self._sets.want(name, SetKind.NETS, both(members) | external)
-            else:
+        tunnels = {
+            family: tunnel_rules(family, config, cluster, self._listeners)
+            for family in self._families
+        }
+        for name, members in own_sets(config, cluster, tunnels, self._services).items():
+            if members is None:
                 self._sets.unwant(name)
-        if self._services is None:
-            self._sets.unwant(ipvs.SERVICES)
-        else:
-            services = frozenset(str(one) for one in self._services)
-            self._sets.want(ipvs.SERVICES, SetKind.NETS, services)
+            else:
+                self._sets.want(name, SetKind.NETS, members)
 
     def _everything(self, engine: PolicyEngine) -> Generator[None, None, PolicyChanges]:
         """The calculation's whole word as one difference."""
-        known = self._sets.ids - _OWN_SETS
+        known = self._sets.ids - OWN_SETS
         changes = PolicyChanges(policies=dict(engine.policies), profiles=dict(engine.profiles))
         for set_id, kind in engine.sets.items():
             changes.sets.append(SetChange(set_id, kind, full=engine.members(set_id)))

@@ -9,7 +9,7 @@ import pytest
 
 from felix.calc.policy_model import EndpointPolicy
 from felix.config.parameters import Config
-from felix.dataplane.rules.desired import unjudged
+from felix.dataplane.rules.static_inputs import unjudged
 from felix.rules import names
 from felix.rules.dispatch import Bins
 from felix.rules.endpoints import endpoint_chains, endpoint_rules
