@@ -45,11 +45,11 @@ class Address:
 def decode(body: bytes) -> Address:
     """An address message's body."""
     _, prefix, flags, scope, index = _MESSAGE.unpack_from(body)
-    found = m.parse_attributes(body, _MESSAGE.size)
-    if _FLAGS in found:
-        flags = m.as_uint(found[_FLAGS])
-    far = found.get(_ADDRESS, b"")
-    near = found.get(_LOCAL, far)
+    attributes = m.parse_attributes(body, _MESSAGE.size)
+    if _FLAGS in attributes:
+        flags = m.as_uint(attributes[_FLAGS])
+    far = attributes.get(_ADDRESS, b"")
+    near = attributes.get(_LOCAL, far)
     return Address(
         index=index,
         interface=ip_interface((near, prefix)),
@@ -66,12 +66,12 @@ def dump(sock: Socket, index: int = 0, family: int = AF_UNSPEC) -> list[Address]
     """
     request = m.message(RTM_GETADDR, 0, _MESSAGE.pack(family, 0, 0, 0, index))
     try:
-        found = [decode(body) for _, body in sock.dump(request, "list addresses")]
+        addresses = [decode(body) for _, body in sock.dump(request, "list addresses")]
     except KernelError as error:
         if index and error.errno == ENODEV:
             return []
         raise
-    return [address for address in found if index in (0, address.index)]
+    return [address for address in addresses if index in (0, address.index)]
 
 
 def add(

@@ -51,9 +51,9 @@ async def delete_by_address(addresses: Iterable[IPAddress]) -> None:
     gone (CT-4). Runs in a thread: walking a
     large table takes the kernel its time.
     """
-    wanted = list(addresses)
-    if wanted:
-        await asyncio.to_thread(_delete, wanted)
+    departed = list(addresses)
+    if departed:
+        await asyncio.to_thread(_delete, departed)
 
 
 class Forgetter:
@@ -76,24 +76,24 @@ class Forgetter:
 
     async def _walk(self) -> None:
         async with self._turn:
-            wanted, self._waiting, self._next = self._waiting, set(), None
-            await delete_by_address(wanted)
+            addresses, self._waiting, self._next = self._waiting, set(), None
+            await delete_by_address(addresses)
 
 
-def _delete(wanted: list[IPAddress]) -> None:
+def _delete(addresses: list[IPAddress]) -> None:
     flows = _flows()
     if flows == 0:
         return
-    refused: list[KernelError] = []
+    errors: list[KernelError] = []
     with Socket(family=NETLINK_NETFILTER) as sock:
-        left: list[IPAddress] = [address for address in wanted if address.version == 6]
-        older: list[IPAddress] = [address for address in wanted if address.version == 4]
-        listed = flows <= FEW and len(wanted) >= MANY
-        left += older if listed else _delete_filtered(sock, older, refused)
+        left: list[IPAddress] = [address for address in addresses if address.version == 6]
+        older: list[IPAddress] = [address for address in addresses if address.version == 4]
+        listed = flows <= FEW and len(addresses) >= MANY
+        left += older if listed else _delete_filtered(sock, older, errors)
         for family in {family_of(address) for address in left}:
-            _delete_listed(sock, family, [a for a in left if family_of(a) == family], refused)
-    if refused:
-        raise refused[0]
+            _delete_listed(sock, family, [a for a in left if family_of(a) == family], errors)
+    if errors:
+        raise errors[0]
 
 
 def _flows() -> float:
@@ -105,20 +105,20 @@ def _flows() -> float:
 
 
 def _delete_filtered(
-    sock: Socket, wanted: list[IPAddress], refused: list[KernelError]
+    sock: Socket, addresses: list[IPAddress], errors: list[KernelError]
 ) -> list[IPAddress]:
     """Lets the kernel select; returns the addresses for which it does not know how."""
-    messages = [_filtered(address, reply) for address in wanted for reply in (False, True)]
+    messages = [_filtered(address, reply) for address in addresses for reply in (False, True)]
     results = sock.transact(messages)
     left = []
-    for address, pair in zip(wanted, zip(results[::2], results[1::2], strict=True), strict=True):
+    for address, pair in zip(addresses, zip(results[::2], results[1::2], strict=True), strict=True):
         if any(result.errno in _UNSUPPORTED for result in pair):
             left.append(address)
             continue
         for result in pair:
             error = result.error(f"delete connections of {address}")
             if error is not None and error.errno != errno.ENOENT:
-                refused.append(error)
+                errors.append(error)
     return left
 
 
@@ -132,10 +132,10 @@ def _filtered(address: IPAddress, reply: bool) -> bytes:
 
 
 def _delete_listed(
-    sock: Socket, family: int, wanted: Collection[IPAddress], refused: list[KernelError]
+    sock: Socket, family: int, addresses: Collection[IPAddress], errors: list[KernelError]
 ) -> None:
     head = struct.pack("=BBH", family, 0, 0)
-    sources = {address.packed for address in wanted}
+    sources = {address.packed for address in addresses}
     # Bytes that occur nowhere in the flow need no parsing: nearly all flows end here.
     named = re.compile(b"|".join(map(re.escape, sources)), re.DOTALL).search
     messages = []
@@ -149,13 +149,13 @@ def _delete_listed(
         if _ZONE in flow:
             key += m.attribute(_ZONE, flow[_ZONE])
         messages.append(m.message(_DELETE, 0, head + key))
-    what = f"delete connections of {', '.join(map(str, wanted))}"
+    what = f"delete connections of {', '.join(map(str, addresses))}"
     for result in sock.transact(messages):
         error = result.error(what)
         if error is not None and error.errno != errno.ENOENT:
-            refused.append(error)
+            errors.append(error)
 
 
 def _source(flow_tuple: bytes) -> bytes:
-    found = m.parse_attributes(m.parse_attributes(flow_tuple)[_TUPLE_IP])
-    return found.get(_V4_SRC) or found.get(_V6_SRC, b"")
+    attributes = m.parse_attributes(m.parse_attributes(flow_tuple)[_TUPLE_IP])
+    return attributes.get(_V4_SRC) or attributes.get(_V6_SRC, b"")

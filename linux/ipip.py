@@ -26,15 +26,15 @@ def ensure(sock: Socket) -> Link | None:
 
     Raises `KernelError` for any other refusal.
     """
-    found = links.get(sock, DEVICE)
-    if found is not None:
-        return found
+    link = links.get(sock, DEVICE)
+    if link is not None:
+        return link
     (result,) = sock.transact([links.create(DEVICE, KIND)])
     if result.errno in LACKING:
         return None
     if result.errno != EEXIST:
         result.check(f"make {DEVICE}")
-    found = links.get(sock, DEVICE)
-    if found is None:
+    link = links.get(sock, DEVICE)
+    if link is None:
         raise KernelError(ENODEV, f"make {DEVICE}", "it vanished at once")
-    return found
+    return link

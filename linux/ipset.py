@@ -104,14 +104,14 @@ class IPSets(Closing):
         body += m.nest(_DATA, _be32(_MAXELEM, maxelem))
         result = self._transact([_message(_CREATE, m.NLM_F_CREATE | m.NLM_F_EXCL, body, number)])[0]
         if result.errno == errno.EEXIST:
-            there = self.info(name)
-            if there is not None and (there.type, there.family, there.maxelem) == (
+            existing = self.info(name)
+            if existing is not None and (existing.type, existing.family, existing.maxelem) == (
                 type,
                 family,
                 maxelem,
             ):
                 return False
-            result.detail = f"there is {there}"
+            result.detail = f"there is {existing}"
         _check(result, f"create IP set {name}")
         return True
 
@@ -135,37 +135,37 @@ class IPSets(Closing):
         """The names of all sets."""
         request = _message(_LIST, 0, _be32(_FLAGS, _LIST_NAMES))
         try:
-            found = self._dump(request, "list IP sets")
+            sets = self._dump(request, "list IP sets")
         except KernelError as error:
             if error.errno != errno.EINVAL:
                 raise
             # So nfnetlink answers for a subsystem that it does not know.
             lack = "this kernel has no IP sets (modprobe ip_set)"
             raise KernelError(errno.EINVAL, "list IP sets", lack) from None
-        return [m.as_text(attributes[_SETNAME]) for attributes in found]
+        return [m.as_text(attributes[_SETNAME]) for attributes in sets]
 
     def info(self, name: str) -> SetInfo | None:
         """What the kernel says of a set, None if there is none."""
         body = m.text(_SETNAME, _checked(name)) + _be32(_FLAGS, _LIST_HEADER)
         try:
-            found = self._dump(_message(_LIST, 0, body), f"look up IP set {name}")
+            sets = self._dump(_message(_LIST, 0, body), f"look up IP set {name}")
         except KernelError as error:
             if error.errno == errno.ENOENT:
                 return None
             raise
-        return _info(found[0]) if found else None
+        return _info(sets[0]) if sets else None
 
     def members(self, name: str) -> set[str]:
         """All members in canonical spelling. Raises `KernelError` (ENOENT)."""
         request = _message(_LIST, 0, m.text(_SETNAME, _checked(name)))
-        found: set[str] = set()
+        decoded: set[str] = set()
         kind = ""
         for attributes in self._dump(request, f"list IP set {name}"):
             # Only the first part of a long list tells the type.
             kind = m.as_text(attributes[_TYPENAME]) if _TYPENAME in attributes else kind
             for _, data in m.iterate_attributes(attributes.get(_ADT, b"")):
-                found.add(_decode_entry(data, kind))
-        return found
+                decoded.add(_decode_entry(data, kind))
+        return decoded
 
     def add(self, name: str, members: Iterable[str]) -> None:
         """Adds members, those already present are fine. Raises `KernelError`."""
@@ -186,8 +186,8 @@ class IPSets(Closing):
             _check(result, f"{verb} IP set {name}")
 
     def _revision(self, type: SetType, family: int) -> int:
-        known = self._types.get((type, family))
-        if known is None:
+        revision = self._types.get((type, family))
+        if revision is None:
             body = m.text(_TYPENAME, type) + m.u8(_FAMILY, family)
             result = self._transact([_message(_TYPE, 0, body, family)])[0]
             if result.errno == _NO_TYPE:
@@ -195,14 +195,14 @@ class IPSets(Closing):
                 lack = f"this kernel has no such sets (modprobe {module})"
                 raise KernelError(errno.EINVAL, f"look up IP set type {type}", lack)
             _check(result, f"look up IP set type {type}")
-            found = m.parse_attributes(result.answers[0][1], 4)
-            known = min(found[_REVISION][0], _REVISIONS[type])
-            if _REVISION_MIN in found and known < found[_REVISION_MIN][0]:
+            attributes = m.parse_attributes(result.answers[0][1], 4)
+            revision = min(attributes[_REVISION][0], _REVISIONS[type])
+            if _REVISION_MIN in attributes and revision < attributes[_REVISION_MIN][0]:
                 raise KernelError(
                     errno.EOPNOTSUPP, f"create a set of type {type}", "the kernel is too new"
                 )
-            self._types[type, family] = known
-        return known
+            self._types[type, family] = revision
+        return revision
 
     def _transact(self, messages: list[bytes]) -> list[Result]:
         return self._socket.transact(messages)
@@ -248,12 +248,12 @@ def _check(result: Result, what: str) -> None:
     result.check(what)
 
 
-def _info(found: m.Attributes) -> SetInfo:
-    data = m.parse_attributes(found.get(_DATA, b""))
+def _info(attributes: m.Attributes) -> SetInfo:
+    data = m.parse_attributes(attributes.get(_DATA, b""))
     return SetInfo(
-        name=m.as_text(found[_SETNAME]),
-        type=m.as_text(found[_TYPENAME]),
-        family=4 if found[_FAMILY][0] == AF_INET else 6,
+        name=m.as_text(attributes[_SETNAME]),
+        type=m.as_text(attributes[_TYPENAME]),
+        family=4 if attributes[_FAMILY][0] == AF_INET else 6,
         maxelem=int.from_bytes(data.get(_MAXELEM, b""), "big"),
         references=int.from_bytes(data.get(_REFERENCES, b""), "big"),
         entries=int.from_bytes(data.get(_ELEMENTS, b""), "big"),

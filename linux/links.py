@@ -141,27 +141,27 @@ def index_of(body: bytes) -> int:
 def decode(body: bytes) -> Link:
     """A link message's body."""
     _, _, index, flags, _ = _INFO.unpack_from(body)
-    found = m.parse_attributes(body, _INFO.size)
-    info = m.parse_attributes(found.get(_LINKINFO, b""))
-    families = m.parse_attributes(found.get(_AF_SPEC, b""))
-    netnsid = found.get(_LINK_NETNSID)
+    attributes = m.parse_attributes(body, _INFO.size)
+    info = m.parse_attributes(attributes.get(_LINKINFO, b""))
+    families = m.parse_attributes(attributes.get(_AF_SPEC, b""))
+    netnsid = attributes.get(_LINK_NETNSID)
     kind = m.as_text(info.get(_INFO_KIND, b""))
     return Link(
         index=index,
-        name=m.as_text(found.get(_IFNAME, b"")),
-        mac=mac_text(found.get(_ADDRESS, b"")),
-        mtu=m.as_uint(found.get(_MTU, b"")),
+        name=m.as_text(attributes.get(_IFNAME, b"")),
+        mac=mac_text(attributes.get(_ADDRESS, b"")),
+        mtu=m.as_uint(attributes.get(_MTU, b"")),
         up=bool(flags & _UP),
         running=bool(flags & _RUNNING),
         carrier=bool(flags & _LOWER_UP),
         loopback=bool(flags & _LOOPBACK),
-        operstate=m.as_uint(found.get(_OPERSTATE, b"")),
+        operstate=m.as_uint(attributes.get(_OPERSTATE, b"")),
         kind=kind,
-        master=m.as_uint(found.get(_MASTER, b"")),
-        peer_index=m.as_uint(found.get(_LINK, b"")),
+        master=m.as_uint(attributes.get(_MASTER, b"")),
+        peer_index=m.as_uint(attributes.get(_LINK, b"")),
         peer_netnsid=m.as_uint(netnsid) if netnsid is not None else None,
-        group=m.as_uint(found.get(_GROUP, b"")),
-        alias=m.as_text(found.get(_IFALIAS, b"")),
+        group=m.as_uint(attributes.get(_GROUP, b"")),
+        alias=m.as_text(attributes.get(_IFALIAS, b"")),
         inet_conf=m.parse_attributes(families.get(AF_INET, b"")).get(_INET_CONF, b""),
         inet6_conf=m.parse_attributes(families.get(AF_INET6, b"")).get(_INET6_CONF, b""),
         info=info.get(_INFO_DATA, b"") if kind in _TUNNELS else b"",
@@ -171,7 +171,9 @@ def decode(body: bytes) -> Link:
 def dump(sock: Socket) -> list[Link]:
     """All links of the socket's namespace, without counters. Raises `KernelError`."""
     body = _INFO.pack(AF_UNSPEC, 0, 0, 0, 0) + m.u32(_EXT_MASK, _SKIP_STATS)
-    return [decode(found) for _, found in sock.dump(m.message(RTM_GETLINK, 0, body), "list links")]
+    return [
+        decode(answer) for _, answer in sock.dump(m.message(RTM_GETLINK, 0, body), "list links")
+    ]
 
 
 def get(sock: Socket, which: Which) -> Link | None:
@@ -313,10 +315,10 @@ def created(result: Result, sock: Socket | None = None, name: str = "") -> Link:
     for kind, body in result.answers:
         if kind == RTM_NEWLINK:
             return decode(body)
-    found = get(sock, name) if sock is not None else None
-    if found is None:
+    link = get(sock, name) if sock is not None else None
+    if link is None:
         raise KernelError(errno.ENODEV, f"find the link {name!r} that was just made")
-    return found
+    return link
 
 
 def _change(which: Which, attributes: bytes, flags: int = 0, mask: int = 0) -> bytes:
@@ -400,8 +402,8 @@ def by_name(links: Iterable[Link]) -> dict[str, Link]:
     return {link.name: link for link in links}
 
 
-def differing_conf(link: Link, wanted: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-    """The IPv4 settings of `wanted` that the link does not have."""
-    for name, value in wanted.items():
+def differing_conf(link: Link, desired: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    """The IPv4 settings of `desired` that the link does not have."""
+    for name, value in desired.items():
         if link.inet(name) != value:
             yield name, value

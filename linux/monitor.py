@@ -8,8 +8,9 @@ batch holds `Overrun`, and the consumer dumps again.
 MON-1: after the last change of an object, a batch with that state or an `Overrun` follows.
        What cannot be read counts as lost.
 MON-2: what waits is bounded: beyond `limit` objects the monitor says `Overrun` instead.
-MON-3: what the kernel told before `catch_up` was called is in an earlier batch, or in `take`. The
-       kernel tells of a change before it answers the request for the change or for a dump.
+MON-3: what the kernel told before `catch_up` was called is in an earlier batch, or in
+       `pop_pending`. The kernel tells of a change before it answers the request for the change or
+       for a dump.
 Tested in tests/linux/test_monitor.py.
 """
 
@@ -157,13 +158,13 @@ class Monitor(Closing):
             self._socket.take_only(program)
         self._socket.setblocking(False)
         self._shapes: routes.Shapes = {}
-        self._loop.add_reader(self._socket.fileno(), self._told)
+        self._loop.add_reader(self._socket.fileno(), self._on_readable)
 
-    def _told(self) -> None:
+    def _on_readable(self) -> None:
         # What was left in the socket has waited already.
         seconds = self._linger() if self._emptied else 0.0
         if seconds <= 0:
-            self._readable()
+            self._read_datagrams()
             return
         self._loop.remove_reader(self._socket.fileno())
         self._waiting = self._loop.call_later(seconds, self.listen_now)
@@ -174,8 +175,8 @@ class Monitor(Closing):
             return
         self._waiting.cancel()
         self._waiting = None
-        self._loop.add_reader(self._socket.fileno(), self._told)
-        self._readable()
+        self._loop.add_reader(self._socket.fileno(), self._on_readable)
+        self._read_datagrams()
 
     def read_now(self) -> bool:
         """Read what was told, up to a limit, without waiting for more; whether that was all."""
@@ -184,7 +185,7 @@ class Monitor(Closing):
         if self._waiting is not None:
             self.listen_now()
         else:
-            self._readable()
+            self._read_datagrams()
         return self._emptied
 
     async def catch_up(self) -> None:
@@ -194,12 +195,12 @@ class Monitor(Closing):
                 return
             await asyncio.sleep(0)
 
-    def take(self) -> list[Event]:
+    def pop_pending(self) -> list[Event]:
         """What was read and is in no batch yet."""
-        told, self._pending = self._pending.values(), {}
-        return _read(told)
+        pending, self._pending = self._pending.values(), {}
+        return _read(pending)
 
-    def _readable(self) -> None:
+    def _read_datagrams(self) -> None:
         # A few datagrams at a time: a storm of changes must not starve the rest of the loop.
         self._emptied = False
         for _ in range(_DATAGRAMS_PER_TURN):
@@ -210,7 +211,7 @@ class Monitor(Closing):
                 break
             try:
                 for kind, _, _, body in split(data):
-                    self._take(kind, body)
+                    self._add_message(kind, body)
             except UNREADABLE:
                 self._overrun()
         if self._pending:
@@ -240,7 +241,7 @@ class Monitor(Closing):
     def _overrun(self) -> None:
         self._pending = {Overrun: Overrun()}
 
-    def _take(self, kind: int, body: bytes) -> None:
+    def _add_message(self, kind: int, body: bytes) -> None:
         if Overrun in self._pending:
             return
         key: Hashable
@@ -253,12 +254,12 @@ class Monitor(Closing):
             index, up = links.index_and_state(body)
             key, event = ("link", index), _LinkTold(kind, body, up)
         else:
-            found = decode(kind, body, self._shapes)
-            if found is None:
+            keyed = decode(kind, body, self._shapes)
+            if keyed is None:
                 return
             if len(self._shapes) > _SHAPES_KEPT:
                 self._shapes.clear()
-            key, event = found
+            key, event = keyed
         # An object that changes again moves to the end: batches keep the order of last changes.
         earlier = self._pending.pop(key, None)
         self._pending[key] = event if earlier is None else _after(earlier, event)
@@ -274,7 +275,7 @@ class Monitor(Closing):
             await self._wake.wait()
             self._wake.clear()
             if self._pending:
-                yield self.take()
+                yield self.pop_pending()
             if self._failure is not None:
                 raise self._failure
             if self._closed:
@@ -358,10 +359,10 @@ def _after(earlier: Event | _LinkTold, event: Event | _LinkTold) -> Event | _Lin
     return event
 
 
-def _read(told: Iterable[Event | _LinkTold]) -> list[Event]:
+def _read(pending: Iterable[Event | _LinkTold]) -> list[Event]:
     """A batch whole; what cannot be read has to be dumped."""
     try:
-        return [each.read() if isinstance(each, _LinkTold) else each for each in told]
+        return [each.read() if isinstance(each, _LinkTold) else each for each in pending]
     except UNREADABLE:
         return [Overrun()]
 
@@ -412,8 +413,8 @@ def decode(
 
 
 def _forward(kind: int, body: bytes) -> tuple[Hashable, Event] | None:
-    found = vxlan.decode_forward(body)
-    if found is None:
+    forward = vxlan.decode_forward(body)
+    if forward is None:
         return None
-    key = ("forward", found.index, found.mac, found.dst)
-    return key, ForwardChanged(found, kind == rtnl.RTM_DELNEIGH)
+    key = ("forward", forward.index, forward.mac, forward.dst)
+    return key, ForwardChanged(forward, kind == rtnl.RTM_DELNEIGH)

@@ -48,12 +48,12 @@ class Neighbour:
 def decode(body: bytes) -> Neighbour | None:
     """A neighbour message's body; None for entries that are not of IP (bridge tables)."""
     family, index, state, flags, _ = _MESSAGE.unpack_from(body)
-    found = m.parse_attributes(body, _MESSAGE.size)
-    packed = found.get(_DST, b"")
+    attributes = m.parse_attributes(body, _MESSAGE.size)
+    packed = attributes.get(_DST, b"")
     # Entries of VXLAN devices name an address too, under the bridges' family (linux.vxlan).
     if family not in (AF_INET, AF_INET6) or len(packed) not in (4, 16):
         return None
-    mac = mac_text(found.get(_LLADDR, b""))
+    mac = mac_text(attributes.get(_LLADDR, b""))
     return Neighbour(index, address_from(packed), mac, state, bool(flags & _PROXY))
 
 

@@ -102,12 +102,12 @@ class Reader(Closing):
 
     def read(self) -> list[Logged]:
         """What has arrived, without waiting. Raises `KernelError` if the socket fails."""
-        found: list[Logged] = []
+        packets: list[Logged] = []
         while True:
             try:
                 data = self._socket.receive()
             except BlockingIOError:
-                return found
+                return packets
             except OSError as error:
                 if error.errno != errno.ENOBUFS:
                     raise KernelError(error.errno or errno.EIO, "read NFLOG") from error
@@ -115,7 +115,7 @@ class Reader(Closing):
                 continue
             for kind, _, _, body in split(data):
                 if kind == _PACKET:
-                    found.append(parse(body))
+                    packets.append(parse(body))
 
     def close(self) -> None:
         """Give the groups back; twice is fine."""

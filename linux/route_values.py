@@ -102,16 +102,16 @@ class Shape:
             scope = SCOPE_LINK if direct else SCOPE_UNIVERSE
         fields = (version, hops, type, table, protocol, scope, metric, prefsrc, mtu)
         with _SHAPES_LOCK:
-            found = _SHAPES.get(fields)
-            if found is None:
-                found = _SHAPES[fields] = Shape()
-                found.fields = fields
-                found.version, found.next_hops, found.type, found.table = fields[:4]
-                found.protocol, found.scope, found.metric = fields[4:7]
-                found.prefsrc, found.mtu = fields[7:]
-                found.oif = hops[0].oif if hops else 0
-                found.tail = None
-        return found
+            shape = _SHAPES.get(fields)
+            if shape is None:
+                shape = _SHAPES[fields] = Shape()
+                shape.fields = fields
+                shape.version, shape.next_hops, shape.type, shape.table = fields[:4]
+                shape.protocol, shape.scope, shape.metric = fields[4:7]
+                shape.prefsrc, shape.mtu = fields[7:]
+                shape.oif = hops[0].oif if hops else 0
+                shape.tail = None
+        return shape
 
     @property
     def direct(self) -> bool:

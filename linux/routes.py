@@ -111,24 +111,28 @@ def _decode(body: bytes) -> Route | None:
     family, prefix, _, _, table, protocol, scope, kind, flags = _MESSAGE.unpack_from(body)
     if family not in (AF_INET, AF_INET6) or flags & _F_CLONED:
         return None
-    found = m.parse_attributes(body, _MESSAGE.size)
-    packed = found.get(_DST) or bytes(4 if family == AF_INET else 16)
-    if _MULTIPATH in found:
-        hops = tuple(_decode_hops(found[_MULTIPATH]))
-    elif _OIF in found or _GATEWAY in found or _VIA in found:
-        hops = (NextHop(_gateway(found), m.as_uint(found.get(_OIF, b"")), bool(flags & _ONLINK)),)
+    attributes = m.parse_attributes(body, _MESSAGE.size)
+    packed = attributes.get(_DST) or bytes(4 if family == AF_INET else 16)
+    if _MULTIPATH in attributes:
+        hops = tuple(_decode_hops(attributes[_MULTIPATH]))
+    elif _OIF in attributes or _GATEWAY in attributes or _VIA in attributes:
+        hops = (
+            NextHop(
+                _gateway(attributes), m.as_uint(attributes.get(_OIF, b"")), bool(flags & _ONLINK)
+            ),
+        )
     else:
         hops = ()
-    prefsrc = found.get(_PREFSRC)
-    metrics = m.parse_attributes(found[_METRICS]) if _METRICS in found else {}
+    prefsrc = attributes.get(_PREFSRC)
+    metrics = m.parse_attributes(attributes[_METRICS]) if _METRICS in attributes else {}
     shape = Shape.of(
         4 if family == AF_INET else 6,
         hops,
         _TYPE_NAMES.get(kind, "other"),
-        m.as_uint(found[_TABLE]) if _TABLE in found else table,
+        m.as_uint(attributes[_TABLE]) if _TABLE in attributes else table,
         protocol,
         scope,
-        m.as_uint(found[_PRIORITY]) if _PRIORITY in found else 0,
+        m.as_uint(attributes[_PRIORITY]) if _PRIORITY in attributes else 0,
         address_from(prefsrc) if prefsrc else None,
         m.as_uint(metrics.get(_METRIC_MTU, b"")),
     )
@@ -141,16 +145,16 @@ def _decode_hops(data: bytes) -> Iterator[NextHop]:
         length, flags, weight, oif = _HOP.unpack_from(data, offset)
         if length < _HOP.size:
             return
-        found = m.parse_attributes(data[offset : offset + length], _HOP.size)
-        yield NextHop(_gateway(found), oif, bool(flags & _ONLINK), weight + 1)
+        attributes = m.parse_attributes(data[offset : offset + length], _HOP.size)
+        yield NextHop(_gateway(attributes), oif, bool(flags & _ONLINK), weight + 1)
         offset += (length + 3) & ~3
 
 
-def _gateway(found: m.Attributes) -> IPAddress | None:
-    if _GATEWAY in found:
-        return address_from(found[_GATEWAY])
-    if _VIA in found:
-        return address_from(found[_VIA][2:])
+def _gateway(attributes: m.Attributes) -> IPAddress | None:
+    if _GATEWAY in attributes:
+        return address_from(attributes[_GATEWAY])
+    if _VIA in attributes:
+        return address_from(attributes[_VIA][2:])
     return None
 
 
@@ -161,7 +165,7 @@ def dump(
 
     Raises `KernelError`.
     """
-    found: list[Route] = []
+    routes: list[Route] = []
     shapes: Shapes = {}
     for each in (AF_INET, AF_INET6) if family == AF_UNSPEC else (family,):
         body = _MESSAGE.pack(each, 0, 0, 0, 0, protocol, 0, 0, 0)
@@ -179,8 +183,8 @@ def dump(
             if route is None or (table and route.table != table):
                 continue
             if not protocol or route.protocol == protocol:
-                found.append(route)
-    return found
+                routes.append(route)
+    return routes
 
 
 def _hop_attributes(hop: NextHop, family: int) -> bytes:

@@ -81,27 +81,27 @@ def decode(link: Link) -> Vxlan | None:
     """How a device was made; None for a link of another kind."""
     if link.kind != KIND:
         return None
-    found = m.parse_attributes(link.info)
-    packed = found.get(_LOCAL) or found.get(_LOCAL6) or bytes(4)
+    attributes = m.parse_attributes(link.info)
+    packed = attributes.get(_LOCAL) or attributes.get(_LOCAL6) or bytes(4)
     odd = (_GROUP, _GROUP6, _LEARNING, _L2MISS, _METADATA, _GBP)
     return Vxlan(
-        vni=m.as_uint(found.get(_ID, b"")),
-        port=int.from_bytes(found.get(_PORT, b""), "big"),
+        vni=m.as_uint(attributes.get(_ID, b"")),
+        port=int.from_bytes(attributes.get(_PORT, b""), "big"),
         local=address_from(packed),
-        parent=m.as_uint(found.get(_LINK, b"")),
+        parent=m.as_uint(attributes.get(_LINK, b"")),
         # GBP is a flag: it is there, without a value, or it is not.
-        plain=not any(any(found[each]) or each == _GBP for each in odd if each in found),
+        plain=not any(any(attributes[each]) or each == _GBP for each in odd if each in attributes),
     )
 
 
 def decode_forward(body: bytes) -> Forward | None:
     """A neighbour message's body; None for what is no entry of a VXLAN device."""
     family, index, state, _, _ = _NEIGHBOUR.unpack_from(body)
-    found = m.parse_attributes(body, _NEIGHBOUR.size)
-    packed = found.get(_DST, b"")
+    attributes = m.parse_attributes(body, _NEIGHBOUR.size)
+    packed = attributes.get(_DST, b"")
     if family != _AF_BRIDGE or len(packed) not in (4, 16):
         return None
-    mac = mac_text(found.get(_LLADDR, b""))
+    mac = mac_text(attributes.get(_LLADDR, b""))
     return Forward(index, mac, address_from(packed), bool(state & _PERMANENT))
 
 

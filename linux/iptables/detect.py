@@ -26,17 +26,17 @@ def program(family: Literal[4, 6], backend: Backend, verb: Literal["save", "rest
     return name if programs.find(name) else f"{base}-{verb}"
 
 
-async def detect_backend(wanted: str = "auto") -> Backend:
-    """ "nft" or "legacy"; `wanted` may also name one of them (any case; "auto" looks).
+async def detect_backend(configured: str = "auto") -> Backend:
+    """ "nft" or "legacy"; `configured` may also name one of them (any case; "auto" looks).
 
     Order: a kubelet's hint in nft's mangle table, the same in legacy's, else whichever has more
     rules. On an equal count: legacy if this kernel has it, else nft. Raises `ValueError`.
     """
-    choice = wanted.lower()
+    choice = configured.lower()
     if choice in ("nft", "legacy"):
         return "nft" if choice == "nft" else "legacy"
     if choice != "auto":
-        raise ValueError(f"iptables backend {wanted!r}: want auto, nft or legacy")
+        raise ValueError(f"iptables backend {configured!r}: want auto, nft or legacy")
     # legacy-save without -t lists loaded tables only; naming one would load it.
     legacy_there = _LEGACY_PRESENT.exists() and programs.find("iptables-legacy-save") is not None
     nft = await _saved("iptables-nft-save")

@@ -82,8 +82,8 @@ class HashScheme:
 
     def hash_in(self, rule: str) -> str:
         """The hash a saved rule carries, "" if it carries none of ours."""
-        found = self._pattern.search(rule)
-        return found.group(1) if found else ""
+        match = self._pattern.search(rule)
+        return match.group(1) if match else ""
 
     def jumps_to_ours(self, rule: str) -> bool:
         """Whether a saved rule sends packets into one of our chains."""

@@ -74,10 +74,10 @@ class Known:
 
     def named(self, *names: bytes) -> bytes:
         """With this hash, target and interface."""
-        found = [self.pieces[0]]
+        parts = [self.pieces[0]]
         for each, piece in zip(self.order, self.pieces[1:], strict=True):
-            found += names[each], piece
-        return b"".join(found)
+            parts += names[each], piece
+        return b"".join(parts)
 
 
 class Way(NamedTuple):
@@ -142,24 +142,24 @@ class Reader:
         name = name.removesuffix("+")
         if name and (without := _without(shape, start, name, "@")) is not None:
             interface, shape = name, without
-        found = Kind((shape, len(interface), len(target)), interface.encode(), target.encode())
+        parsed = Kind((shape, len(interface), len(target)), interface.encode(), target.encode())
         if not interface:
             if len(self._kinds) >= _MOST:
                 self._kinds.clear()
-            self._kinds[text] = found
-        return found
+            self._kinds[text] = parsed
+        return parsed
 
 
 def _unquoted(text: str) -> str:
     """The text with nothing in its quotes, every other character at its place: what somebody
     wrote into a comment is no option."""
-    return _QUOTED.sub(lambda found: " " * len(found.group()), text)
+    return _QUOTED.sub(lambda quoted: " " * len(quoted.group()), text)
 
 
 def _named(option: re.Pattern[str], text: str) -> tuple[int, str]:
     """The word behind an option, and where it stands."""
-    found = option.search(_unquoted(text))
-    return (0, "") if found is None else (found.start(1), found.group(1))
+    match = option.search(_unquoted(text))
+    return (0, "") if match is None else (match.start(1), match.group(1))
 
 
 def _without(text: str, start: int, name: str, sign: str) -> str | None:
@@ -172,11 +172,11 @@ def _without(text: str, start: int, name: str, sign: str) -> str | None:
 
 def _protocol(kind: str) -> tuple[int, bool] | None:
     """The protocol that a rule names, and whether it excludes it. Raises KeyError: unknown."""
-    found = _PROTOCOL.search(_unquoted(kind))
-    if found is None:
+    match = _PROTOCOL.search(_unquoted(kind))
+    if match is None:
         return None
-    name = found.group(2)
-    return int(name) if name.isdigit() else _PROTOCOLS[name], bool(found.group(1))
+    name = match.group(2)
+    return int(name) if name.isdigit() else _PROTOCOLS[name], bool(match.group(1))
 
 
 def known_as(attributes: m.Attributes, line: Line) -> Known | None:

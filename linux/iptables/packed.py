@@ -86,7 +86,7 @@ class Packer:
                     return None
                 continue
             name = step.chain.encode()
-            block = self._block(step.content.wanted, step.chain, name)
+            block = self._block(step.content.plain_rules, step.chain, name)
             if block is not None:
                 hashes = step.content.hashes
                 requests += [
@@ -153,17 +153,19 @@ class Packer:
         say which.
         """
         chains = {step.chain for step in steps}
-        there = {chain: self._connect().rules(self._family, self._table, chain) for chain in chains}
-        found: dict[Removal, bytes] = {}
+        rules_of = {
+            chain: self._connect().rules(self._family, self._table, chain) for chain in chains
+        }
+        requests: dict[Removal, bytes] = {}
         for step in steps:
-            rules = there[step.chain]
+            rules = rules_of[step.chain]
             rule = rules[step.number - 1] if step.number <= len(rules) else {}
             own = f"{self._mark[1:]}{step.hash}".encode()
             if not step.hash or not any(own in rule.get(part, b"") for part in _SAYING):
                 raise Drifted(step.chain)
             place, handle = self._place(step.chain, places), rule[messages.RULE_HANDLE]
-            found[step] = messages.delete_rule(self._family, place, handle)
-        return found
+            requests[step] = messages.delete_rule(self._family, place, handle)
+        return requests
 
     def _declared(self, chain: str) -> tuple[bytes, ...]:
         """Have an empty chain; names of one length leave everything else as it is."""
@@ -212,14 +214,14 @@ class Packer:
             return block
         place = messages.chain_place(self._table, chain)
         start, end = self._before_name(chain), len(self._rule(place))
-        found = []
+        pieces = []
         for before, after in map(self._ready.__getitem__, rules):
             whole = self._rule(b"".join((place, before, bytes(HASH_LENGTH), after)))
             at = end + len(before)
-            found.append((whole[:start], whole[start + len(name) : at], whole[at + HASH_LENGTH :]))
+            pieces.append((whole[:start], whole[start + len(name) : at], whole[at + HASH_LENGTH :]))
         if len(self._blocks) >= _MOST_BLOCKS:
             self._blocks.clear()
-        block = self._blocks[key] = tuple(found)
+        block = self._blocks[key] = tuple(pieces)
         return block
 
     def _make_ready(self, rule: str, body: bytes, own: bytes) -> None:
@@ -248,13 +250,13 @@ class Packer:
         if len(self._seen) > _MOST or len(self._known) > _MOST:
             self.forget()
             return
-        for chain, wanted in unknown.items():
+        for chain, unlearned in unknown.items():
             try:
-                found = self._connect().rules(self._family, self._table, chain)
+                listed = self._connect().rules(self._family, self._table, chain)
             except (KernelError, OSError):
                 return
-            for line in wanted:
-                for attributes in found:
+            for line in unlearned:
+                for attributes in listed:
                     known = known_as(attributes, line)
                     if known is not None:
                         self._known[line.kind.shape] = known

@@ -48,10 +48,10 @@ class Plan:
     @property
     def lines(self) -> tuple[str, ...]:
         """The steps as text."""
-        found: list[str] = []
+        texts: list[str] = []
         for step in self.steps:
-            found += map(str, step.additions) if isinstance(step, Filling) else (str(step),)
-        return tuple(found)
+            texts += map(str, step.additions) if isinstance(step, Filling) else (str(step),)
+        return tuple(texts)
 
     @property
     def size(self) -> int:
@@ -81,25 +81,25 @@ class Plan:
 
 def make_plan(
     actual: Actual,
-    wanted: Rendered,
+    desired: Rendered,
     backend: Backend,
     keep: Collection[str] = (),
     *,
     only: Collection[str] | None = None,
     sweep: bool = True,
 ) -> Plan:
-    """The lines that turn `actual` into `wanted` (IPT-2, IPT-3, IPT-4).
+    """The lines that turn `actual` into `desired` (IPT-2, IPT-3, IPT-4).
 
     Chains of `keep` are emptied but not removed: a rule of another program still names them.
     `only`: look at these chains alone, the others are known to be right. Without `sweep` what
     is not wanted stays where it does no harm: chains, and rules of unordered chains (IPT-8).
     """
-    draft = _Draft(actual, wanted, backend, sweep)
-    for name in wanted.chains if only is None else (n for n in only if n in wanted.chains):
+    draft = _Draft(actual, desired, backend, sweep)
+    for name in desired.chains if only is None else (n for n in only if n in desired.chains):
         draft.change(name)
     candidates = actual.chains if only is None else (n for n in only if n in actual.chains)
-    draft.remove([name for name in candidates if name not in wanted.chains], keep)
-    if only is None or not (wanted.kernel.keys() | actual.kernel.keys()).isdisjoint(only):
+    draft.remove([name for name in candidates if name not in desired.chains], keep)
+    if only is None or not (desired.kernel.keys() | actual.kernel.keys()).isdisjoint(only):
         draft.edit_kernel()
     return draft.finished()
 
@@ -107,8 +107,8 @@ def make_plan(
 class _Draft:
     """A plan while it grows: each kind of step apart, since their order is the plan's."""
 
-    def __init__(self, actual: Actual, wanted: Rendered, backend: Backend, sweep: bool) -> None:
-        self._actual, self._wanted = actual, wanted
+    def __init__(self, actual: Actual, desired: Rendered, backend: Backend, sweep: bool) -> None:
+        self._actual, self._desired = actual, desired
         self._backend, self._sweep = backend, sweep
         self._declared: list[Step] = []
         self._rules: list[Step] = []
@@ -122,7 +122,7 @@ class _Draft:
 
     def change(self, name: str) -> None:
         """Make a wanted chain as it should be."""
-        chain, have = self._wanted.chains[name], self._actual.chains.get(name)
+        chain, have = self._desired.chains[name], self._actual.chains.get(name)
         if have == chain.hashes:
             return
         if have is not None and chain.editable(have):
@@ -170,10 +170,10 @@ class _Draft:
 
     def edit_kernel(self) -> None:
         """Our rules in the kernel's chains."""
-        wanted, actual = self._wanted.kernel, self._actual.kernel
-        for name in [*wanted, *(n for n in actual if n not in wanted)]:
+        desired, actual = self._desired.kernel, self._actual.kernel
+        for name in [*desired, *(n for n in actual if n not in desired)]:
             edit, after = _edit_kernel_chain(
-                name, actual.get(name, ()), *wanted.get(name, (_EMPTY, _EMPTY))
+                name, actual.get(name, ()), *desired.get(name, (_EMPTY, _EMPTY))
             )
             if edit:
                 self._edits += edit
@@ -199,7 +199,7 @@ def _edit_unordered(
     name: str, have: tuple[str, ...], chain: RenderedChain, sweep: bool
 ) -> tuple[list[Step], tuple[str, ...], bool]:
     """Steps, the hashes they leave, and whether there are rules that are not wanted."""
-    missing = dict(zip(chain.hashes, chain.wanted, strict=True))
+    missing = dict(zip(chain.hashes, chain.plain_rules, strict=True))
     surplus: list[Removal] = []
     stay: list[str] = []
     for number, each in enumerate(have, 1):
@@ -251,13 +251,13 @@ def _edit_kernel_chain(
 
 def referenced(chains: Mapping[str, Sequence[str]], roots: Iterable[str]) -> set[str]:
     """The chains that `roots` reach by jump or goto, roots included (those that exist)."""
-    found: set[str] = set()
+    reached: set[str] = set()
     waiting = [name for name in roots if name in chains]
     while waiting:
         name = waiting.pop()
-        if name in found:
+        if name in reached:
             continue
-        found.add(name)
+        reached.add(name)
         for rule in chains[name]:
             waiting += [target for target in _JUMP.findall(rule) if target in chains]
-    return found
+    return reached

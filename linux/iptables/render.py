@@ -60,10 +60,10 @@ class Addition:
 
 @dataclass(frozen=True, slots=True)
 class RenderedChain:
-    """A chain's rules with their hashes. `wanted`: the rules without the comment that says it."""
+    """A chain's rules with their hashes; `plain_rules` lack the comment that carries the hash."""
 
     hashes: tuple[str, ...]
-    wanted: tuple[str, ...]
+    plain_rules: tuple[str, ...]
     unordered: bool = False
     closed: bool = False
     comment: Callable[[str], str] = str
@@ -71,12 +71,12 @@ class RenderedChain:
     @property
     def rules(self) -> tuple[str, ...]:
         """The rules with their hashes in a comment."""
-        both = zip(self.hashes, self.wanted, strict=True)
+        both = zip(self.hashes, self.plain_rules, strict=True)
         return tuple(_behind(rule, self.comment(each)) for each, rule in both)
 
     def additions(self, chain: str, start: int = 0) -> list[Addition]:
         """The rules from this one on, at the chain's end."""
-        both = zip(self.hashes[start:], self.wanted[start:], strict=True)
+        both = zip(self.hashes[start:], self.plain_rules[start:], strict=True)
         comment = self.comment
         return [Addition(chain, rule, each, comment) for each, rule in both]
 
@@ -184,7 +184,7 @@ class Renderer:
         ):
             former = before[1] if before is not None and before[1].unordered else None
             rendered = self._hashed(chain, salt, rules, unordered, closed, former)
-            before = self._known[salt] = (rendered.wanted, rendered)
+            before = self._known[salt] = (rendered.plain_rules, rendered)
         return before[1]
 
     def _hashed(
@@ -204,7 +204,7 @@ class Renderer:
                 raise ValueError(f"chain name {chain!r}: {want}")
             fresh = rules
         else:
-            known = dict(zip(former.wanted, former.hashes, strict=True))
+            known = dict(zip(former.plain_rules, former.hashes, strict=True))
             fresh = [rule for rule in rules if rule not in known]
         for rule in fresh:
             if "\n" in rule or "\0" in rule:
@@ -229,8 +229,8 @@ def _behind(rule: str, comment: str) -> str:
 @lru_cache(maxsize=4096)
 def _around(rule: str) -> tuple[str, str]:
     """What of a rule stands before and behind our comment."""
-    found = _COMMENTS.match(rule)
-    said = found.group() if found is not None else ""
+    comments = _COMMENTS.match(rule)
+    said = comments.group() if comments is not None else ""
     rest = rule[len(said) :]
     action = _ACTION.search(rest)
     end = len(rest) if action is None else action.start()

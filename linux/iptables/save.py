@@ -75,25 +75,25 @@ def parse_save(output: str, table: str, scheme: HashScheme) -> Actual:
 
 def parse_counters(output: str, table: str) -> dict[str, list[tuple[int, int, str]]]:
     """Packets, bytes and text of each rule, by chain, in the output of iptables-save -c."""
-    found: dict[str, list[tuple[int, int, str]]] = {}
+    counters: dict[str, list[tuple[int, int, str]]] = {}
     inside = False
     for line in output.splitlines():
         if line.startswith("*"):
             inside = line[1:].strip() == table
         elif inside and line.startswith(":"):
-            found[line[1:].partition(" ")[0]] = []
+            counters[line[1:].partition(" ")[0]] = []
         elif inside and line.startswith("["):
             counted, _, rule = line.partition(" -A ")
             packets, _, octets = counted[1:].partition(":")
             chain, _, text = rule.partition(" ")
-            found.setdefault(chain, []).append((int(packets), int(octets.rstrip("]")), text))
-    return found
+            counters.setdefault(chain, []).append((int(packets), int(octets.rstrip("]")), text))
+    return counters
 
 
 def _kernel_rule(text: str, builtin: bool, scheme: HashScheme) -> KernelRule:
-    found = scheme.hash_in(text)
+    rule_hash = scheme.hash_in(text)
     # A jump of ours may lack its hash (an older version, an operator's repair); in a foreign
     # user chain it is somebody's own decision and stays.
-    if found or (builtin and scheme.jumps_to_ours(text)):
-        return KernelRule(found, text)
+    if rule_hash or (builtin and scheme.jumps_to_ours(text)):
+        return KernelRule(rule_hash, text)
     return FOREIGN

@@ -89,7 +89,7 @@ class Table:
         self._scheme = scheme
         self._renderer = renderer or Renderer(scheme)
         self._actual: Actual | None = None
-        self._wanted = Rendered({}, {})
+        self._desired = Rendered({}, {})
         self._changed: set[str] = set()
         self._garbage: frozenset[str] = frozenset()
         self._committed = False
@@ -141,13 +141,13 @@ class Table:
         could misread.
         """
         rendered = self._renderer.chain(chain, rules, unordered=unordered, closed=closed)
-        if self._wanted.chains.get(chain) is not rendered:
-            self._wanted.chains[chain] = rendered
+        if self._desired.chains.get(chain) is not rendered:
+            self._desired.chains[chain] = rendered
             self._changed.add(chain)
 
     def unwant(self, chain: str) -> None:
         """Nobody wants this chain any more."""
-        if self._wanted.chains.pop(chain, None) is not None:
+        if self._desired.chains.pop(chain, None) is not None:
             self._renderer.forget(chain)
             self._changed.add(chain)
 
@@ -156,10 +156,10 @@ class Table:
     ) -> None:
         """All our rules in the kernel's own chains. Raises `ValueError` as `want` does."""
         kernel = self._renderer.kernel(inserts, appends)
-        if kernel != self._wanted.kernel:
-            self._changed |= kernel.keys() | self._wanted.kernel.keys()
-            self._wanted.kernel.clear()
-            self._wanted.kernel.update(kernel)
+        if kernel != self._desired.kernel:
+            self._changed |= kernel.keys() | self._desired.kernel.keys()
+            self._desired.kernel.clear()
+            self._desired.kernel.update(kernel)
 
     @property
     def dirty(self) -> bool:
@@ -169,26 +169,26 @@ class Table:
     @property
     def chains(self) -> int:
         """How many chains of ours are wanted."""
-        return len(self._wanted.chains)
+        return len(self._desired.chains)
 
     @property
     def rules(self) -> int:
         """How many rules are wanted in chains of ours."""
-        return sum(len(chain.hashes) for chain in self._wanted.chains.values())
+        return sum(len(chain.hashes) for chain in self._desired.chains.values())
 
     def differs(self, chain: str) -> bool:
         """Whether the kernel has a chain of this name with other rules than are wanted."""
         if self._actual is None:
             return True
-        have, wanted = self._actual.chains.get(chain), self._wanted.chains.get(chain)
-        return have is not None and (wanted is None or wanted.hashes != have)
+        have, desired = self._actual.chains.get(chain), self._desired.chains.get(chain)
+        return have is not None and (desired is None or desired.hashes != have)
 
     def _suspects(self) -> dict[str, Sequence[str]]:
         actual = self._actual.chains if self._actual is not None else {}
         return {
             name: chain.rules
             for name in self._changed
-            if (chain := self._wanted.chains.get(name)) and actual.get(name) != chain.hashes
+            if (chain := self._desired.chains.get(name)) and actual.get(name) != chain.hashes
         }
 
     # -- the kernel ----------------------------------------------------------------------------
@@ -207,8 +207,8 @@ class Table:
 
         Raises `CommandError`.
         """
-        found = parse_counters(await self._programs.counters(), self.name)
-        return {name: rules for name, rules in found.items() if name in chains}
+        counted = parse_counters(await self._programs.counters(), self.name)
+        return {name: rules for name, rules in counted.items() if name in chains}
 
     async def _dump(self) -> tuple[str, ...]:
         text = await self._programs.save()
@@ -217,11 +217,11 @@ class Table:
         else:
             self._actual = await asyncio.to_thread(parse_save, text, self.name, self._scheme)
         plan = self._plan_of(None, sweep=False)
-        found = {*plan.chains, *plan.kernel, *plan.garbage}
+        differing = {*plan.chains, *plan.kernel, *plan.garbage}
         known = self._changed | self._garbage
-        self._changed |= found
+        self._changed |= differing
         self._garbage = plan.garbage
-        return tuple(name for name in found if name not in known) if self._committed else ()
+        return tuple(name for name in differing if name not in known) if self._committed else ()
 
     async def commit(
         self, desired: Desired | None = None, *, refresh: bool = False, sweep: bool = True
@@ -326,7 +326,7 @@ class Table:
     def _want_all(self, desired: Desired) -> None:
         # Rendered as a whole first: what is refused changes nothing.
         self._renderer.render(desired)
-        for name in [name for name in self._wanted.chains if name not in desired.chains]:
+        for name in [name for name in self._desired.chains if name not in desired.chains]:
             self.unwant(name)
         for name, rules in desired.chains.items():
             unordered, closed = name in desired.unordered, name in desired.closed
@@ -336,17 +336,17 @@ class Table:
     def _plan(self, sweep: bool) -> Plan:
         if not sweep:
             # What was not wanted before still is not: only a sweep looks at it again.
-            found = self._plan_of(self._changed, sweep=False)
-            garbage = (self._garbage - self._changed) | found.garbage
+            plan = self._plan_of(self._changed, sweep=False)
+            garbage = (self._garbage - self._changed) | plan.garbage
             # Where the wait must be paid, now is as good as later.
-            if not (found.frees and garbage):
-                return replace(found, garbage=garbage)
+            if not (plan.frees and garbage):
+                return replace(plan, garbage=garbage)
         return self._plan_of(self._changed | self._garbage, sweep=True)
 
     def _plan_of(self, only: Collection[str] | None, *, sweep: bool) -> Plan:
         assert self._actual is not None
         return make_plan(
-            self._actual, self._wanted, self.backend, self._stuck, only=only, sweep=sweep
+            self._actual, self._desired, self.backend, self._stuck, only=only, sweep=sweep
         )
 
     async def _write(self, plan: Plan) -> None:
@@ -421,8 +421,8 @@ class Table:
         """Whether the remembered state equals `desired` (no program runs)."""
         if self._actual is None:
             return False
-        wanted = self._renderer.render(desired)
-        return not make_plan(self._actual, wanted, self.backend, self._stuck).steps
+        rendered = self._renderer.render(desired)
+        return not make_plan(self._actual, rendered, self.backend, self._stuck).steps
 
 
 async def _to_its_end(work: Awaitable[None]) -> None:

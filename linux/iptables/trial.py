@@ -30,12 +30,12 @@ class Trial:
 
     async def refused(self, suspects: Mapping[str, Sequence[str]]) -> dict[str, str]:
         """Those of the chains, by name with their rules, that are not taken, and why."""
-        found: dict[str, str] = {}
+        reasons: dict[str, str] = {}
         if suspects and not await self._trial(()):
-            await self._try(suspects, found)
-        return found
+            await self._try(suspects, reasons)
+        return reasons
 
-    async def _try(self, suspects: Mapping[str, Sequence[str]], found: dict[str, str]) -> None:
+    async def _try(self, suspects: Mapping[str, Sequence[str]], reasons: dict[str, str]) -> None:
         rules = [rule for each in suspects.values() for rule in each]
         reason = await self._trial(rules)
         if not reason:
@@ -43,12 +43,12 @@ class Trial:
         if len(suspects) == 1:
             # A held lock or a lack of memory is no verdict on the rules.
             if not await self._trial(()) and await self._trial(rules):
-                found[next(iter(suspects))] = reason
+                reasons[next(iter(suspects))] = reason
             return
         names = list(suspects)
         middle = len(names) // 2
         for half in (names[:middle], names[middle:]):
-            await self._try({name: suspects[name] for name in half}, found)
+            await self._try({name: suspects[name] for name in half}, reasons)
 
     async def _trial(self, rules: Sequence[str]) -> str:
         """What the kernel says against these rules; empty if nothing."""
@@ -69,4 +69,4 @@ class Trial:
     def _tame(self, rule: str) -> str:
         """A rule that goes to no chain of ours: it may not be there yet."""
         own = self._scheme.owns
-        return _JUMP.sub(lambda found: "" if own(found.group(1)) else found.group(), rule)
+        return _JUMP.sub(lambda jump: "" if own(jump.group(1)) else jump.group(), rule)

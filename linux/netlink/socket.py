@@ -247,9 +247,9 @@ class Socket(Closing):
         `request` is made with `message(kind, 0, body)`; the dump flags are added here.
         """
         for _ in range(_DUMP_TRIES):
-            found = self._dump_once(request, what)
-            if found is not None:
-                return found
+            objects = self._dump_once(request, what)
+            if objects is not None:
+                return objects
         raise KernelError(errno.EINTR, what or "netlink dump", "the table changes too quickly")
 
     def _dump_once(self, request: bytes, what: str) -> list[tuple[int, bytes]] | None:
@@ -258,7 +258,7 @@ class Socket(Closing):
         data = bytearray(request)
         m.HEADER.pack_into(data, 0, length, kind, flags | m.NLM_F_DUMP, sequence, 0)
         self._send(data)
-        found: list[tuple[int, bytes]] = []
+        objects: list[tuple[int, bytes]] = []
         torn = False
         while True:
             for kind, flags, seen, body in self._messages(what):
@@ -269,14 +269,14 @@ class Socket(Closing):
                     code = -struct.unpack_from("=i", body)[0] if len(body) >= 4 else 0
                     if code > 0:
                         raise KernelError(code, what or "netlink dump", _ext_text(body, 4))
-                    return None if torn else found
+                    return None if torn else objects
                 if kind == m.NLMSG_ERROR:
                     code, detail = _read_error(body)
                     if code:
                         raise KernelError(code, what or "netlink dump", detail)
-                    return found
+                    return objects
                 if kind > m.NLMSG_OVERRUN:
-                    found.append((kind, body))
+                    objects.append((kind, body))
 
     def _send(self, data: bytearray) -> None:
         try:
@@ -305,16 +305,16 @@ def _space() -> bytearray:
 
 def split(data: bytes) -> list[tuple[int, int, int, bytes]]:
     """(type, flags, sequence, body) of each message in a datagram."""
-    found = []
+    messages = []
     offset = 0
     end = len(data)
     while offset + m.HEADER.size <= end:
         length, kind, flags, sequence, _ = m.HEADER.unpack_from(data, offset)
         if length < m.HEADER.size or offset + length > end:
             break
-        found.append((kind, flags, sequence, data[offset + m.HEADER.size : offset + length]))
+        messages.append((kind, flags, sequence, data[offset + m.HEADER.size : offset + length]))
         offset += (length + 3) & ~3
-    return found
+    return messages
 
 
 def _read_error(body: bytes) -> tuple[int, str]:

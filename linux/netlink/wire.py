@@ -80,22 +80,22 @@ def iterate_attributes(data: bytes, offset: int = 0) -> Iterator[tuple[int, byte
 def parse_attributes(data: bytes, offset: int = 0) -> Attributes:
     """Attributes by type; of a repeated type the last one stays."""
     # As `iterate_attributes`, which as a generator takes twice as long.
-    found: Attributes = {}
+    attributes: Attributes = {}
     end = len(data)
     unpack = _ATTRIBUTE.unpack_from
     while offset + 4 <= end:
         size, kind = unpack(data, offset)
         if size < 4 or offset + size > end:
             break
-        found[kind & 0x3FFF] = data[offset + 4 : offset + size]
+        attributes[kind & 0x3FFF] = data[offset + 4 : offset + size]
         offset += (size + 3) & ~3
-    return found
+    return attributes
 
 
-def first_attribute(data: bytes, wanted: int, offset: int = 0) -> bytes | None:
+def first_attribute(data: bytes, kind: int, offset: int = 0) -> bytes | None:
     """The value of the first attribute of a type; what lies behind it is not looked at."""
-    for kind, value in iterate_attributes(data, offset):
-        if kind == wanted:
+    for number, value in iterate_attributes(data, offset):
+        if number == kind:
             return value
     return None
 

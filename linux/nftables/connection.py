@@ -127,34 +127,33 @@ class Connection(Socket):
         if result.errno == errno.ENOENT:
             return None
         result.check(f"look up table {table}")
-        found = m.parse_attributes(result.answers[0][1], 4)
-        return int.from_bytes(found.get(messages.TABLE_FLAGS, bytes(4)), "big")
+        attributes = m.parse_attributes(result.answers[0][1], 4)
+        return int.from_bytes(attributes.get(messages.TABLE_FLAGS, bytes(4)), "big")
 
     def has_chains(self, family: Family, table: str) -> bool:
         """Whether a table holds any chain."""
-        found = self.objects(messages.GETCHAIN, family, table)
-        return bool(found)
+        return bool(self.objects(messages.GETCHAIN, family, table))
 
     def objects(self, kind: int, family: Family, table: str) -> list[m.Attributes]:
         """All chains, rules or sets of a table. Raises `KernelError`."""
-        wanted = table.encode() + b"\0"
-        asked = messages.request(kind, 0, family, m.text(1, table))
-        found = (m.parse_attributes(body, 4) for _, body in self.dump(asked, f"list table {table}"))
-        return [attributes for attributes in found if attributes.get(1) == wanted]
+        encoded_name = table.encode() + b"\0"
+        get = messages.request(kind, 0, family, m.text(1, table))
+        listed = (m.parse_attributes(body, 4) for _, body in self.dump(get, f"list table {table}"))
+        return [attributes for attributes in listed if attributes.get(1) == encoded_name]
 
     def rules(self, family: Family, table: str, chain: str) -> list[m.Attributes]:
         """The rules of one chain; none where it does not exist."""
-        asked = messages.request(messages.GETRULE, 0, family, messages.chain_place(table, chain))
-        wanted = chain.encode() + b"\0"
-        found = (m.parse_attributes(body, 4) for _, body in self.dump(asked, f"list {chain}"))
-        return [each for each in found if each.get(messages.RULE_CHAIN) == wanted]
+        get = messages.request(messages.GETRULE, 0, family, messages.chain_place(table, chain))
+        encoded_name = chain.encode() + b"\0"
+        listed = (m.parse_attributes(body, 4) for _, body in self.dump(get, f"list {chain}"))
+        return [each for each in listed if each.get(messages.RULE_CHAIN) == encoded_name]
 
     def elements(self, family: Family, table: str, name: str) -> list[m.Attributes]:
         """The elements of a set or map. Raises `KernelError` (ENOENT)."""
         body = m.text(1, table) + m.text(messages.ELEMENTS_SET, name)
-        asked = messages.request(messages.GETSETELEM, 0, family, body)
-        found = []
-        for _, answer in self.dump(asked, f"list set {name}"):
+        get = messages.request(messages.GETSETELEM, 0, family, body)
+        entries = []
+        for _, answer in self.dump(get, f"list set {name}"):
             listed = m.parse_attributes(answer, 4).get(messages.ELEMENTS, b"")
-            found += [m.parse_attributes(data) for _, data in m.iterate_attributes(listed)]
-        return found
+            entries += [m.parse_attributes(data) for _, data in m.iterate_attributes(listed)]
+        return entries

@@ -36,18 +36,18 @@ def read_table(connection: Connection, family: Family, table: str) -> Actual:
     if flags is None:
         return Actual()
     hooks: dict[str, Hook | None] = {}
-    for found in connection.objects(messages.GETCHAIN, family, table):
-        hooks[m.as_text(found[messages.CHAIN_NAME])] = _hook(found)
+    for attributes in connection.objects(messages.GETCHAIN, family, table):
+        hooks[m.as_text(attributes[messages.CHAIN_NAME])] = _hook(attributes)
     hashes: dict[str, list[str]] = {name: [] for name in hooks}
-    for found in connection.objects(messages.GETRULE, family, table):
-        chain = m.as_text(found[messages.RULE_CHAIN])
-        comment = messages.read_comment(found.get(messages.RULE_USERDATA, b""))
+    for attributes in connection.objects(messages.GETRULE, family, table):
+        chain = m.as_text(attributes[messages.RULE_CHAIN])
+        comment = messages.read_comment(attributes.get(messages.RULE_USERDATA, b""))
         hashes.setdefault(chain, []).append(hash_in(comment))
     maps: dict[str, dict[str, str]] = {}
     port_sets = set()
-    for found in connection.objects(messages.GETSET, family, table):
-        bits = int.from_bytes(found.get(messages.SET_FLAGS, b""), "big")
-        name = m.as_text(found[messages.SET_NAME])
+    for attributes in connection.objects(messages.GETSET, family, table):
+        bits = int.from_bytes(attributes.get(messages.SET_FLAGS, b""), "big")
+        name = m.as_text(attributes[messages.SET_NAME])
         if bits & messages.ANONYMOUS:
             continue
         if bits & messages.MAP:
@@ -62,13 +62,13 @@ def read_table(connection: Connection, family: Family, table: str) -> Actual:
     )
 
 
-def _hook(found: m.Attributes) -> Hook | None:
-    if messages.CHAIN_HOOK not in found:
+def _hook(attributes: m.Attributes) -> Hook | None:
+    if messages.CHAIN_HOOK not in attributes:
         return None
-    inside = m.parse_attributes(found[messages.CHAIN_HOOK])
+    inside = m.parse_attributes(attributes[messages.CHAIN_HOOK])
     priority = int.from_bytes(inside[messages.HOOK_PRIORITY], "big", signed=True)
-    kind = m.as_text(found.get(messages.CHAIN_TYPE, b""))
-    accepts = int.from_bytes(found.get(messages.CHAIN_POLICY, b"\1"), "big") == 1
+    kind = m.as_text(attributes.get(messages.CHAIN_TYPE, b""))
+    accepts = int.from_bytes(attributes.get(messages.CHAIN_POLICY, b"\1"), "big") == 1
     # A chain whose policy somebody changed has no hook that we ever want.
     return Hook(
         kind if accepts else f"{kind}, policy drop",
@@ -77,9 +77,9 @@ def _hook(found: m.Attributes) -> Hook | None:
     )
 
 
-def _entry(found: m.Attributes) -> tuple[str, str]:
-    key = m.parse_attributes(found[messages.ELEMENT_KEY])
-    data = m.parse_attributes(found.get(messages.ELEMENT_DATA, b""))
+def _entry(attributes: m.Attributes) -> tuple[str, str]:
+    key = m.parse_attributes(attributes[messages.ELEMENT_KEY])
+    data = m.parse_attributes(attributes.get(messages.ELEMENT_DATA, b""))
     verdict = m.parse_attributes(data.get(2, b""))
     return m.as_text(key[1]), m.as_text(verdict.get(2, b""))
 
@@ -88,13 +88,13 @@ def read_counters(
     connection: Connection, family: Family, table: str, chains: Collection[str]
 ) -> dict[str, list[tuple[int, int, str]]]:
     """(packets, bytes, comment) of each rule of these chains. Raises `KernelError`."""
-    found: dict[str, list[tuple[int, int, str]]] = {}
+    counters: dict[str, list[tuple[int, int, str]]] = {}
     for chain in chains:
         for rule in connection.rules(family, table, chain):
             comment = messages.read_comment(rule.get(messages.RULE_USERDATA, b""))
             packed = rule.get(messages.RULE_EXPRESSIONS, b"")
-            found.setdefault(chain, []).append((*_counted(packed), comment))
-    return found
+            counters.setdefault(chain, []).append((*_counted(packed), comment))
+    return counters
 
 
 def _counted(packed: bytes) -> tuple[int, int]:

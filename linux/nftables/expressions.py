@@ -196,10 +196,10 @@ def interface_map(name: str, *, incoming: bool) -> bytes:
 def ports(source: bool, ranges: Iterable[tuple[int, int]], negated: bool = False) -> list[Part]:
     """One side's port is in one of the ranges (first, last); asks for a protocol beside it."""
     load = _payload(TRANSPORT, 0 if source else 2, 2)
-    found = merged(ranges)
-    if len(found) > 1:
-        return [load, PortSet(found, negated)]
-    first, last = found[0]
+    disjoint = merged(ranges)
+    if len(disjoint) > 1:
+        return [load, PortSet(disjoint, negated)]
+    first, last = disjoint[0]
     if first == last:
         return [load + _compare(struct.pack(">H", first), negated)]
     op = _NEQ if negated else _EQ
@@ -215,13 +215,13 @@ def ports(source: bool, ranges: Iterable[tuple[int, int]], negated: bool = False
 
 def merged(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
     """Ranges in order, none touching the next."""
-    found: list[tuple[int, int]] = []
+    disjoint: list[tuple[int, int]] = []
     for first, last in sorted(ranges):
-        if found and first <= found[-1][1] + 1:
-            found[-1] = (found[-1][0], max(found[-1][1], last))
+        if disjoint and first <= disjoint[-1][1] + 1:
+            disjoint[-1] = (disjoint[-1][0], max(disjoint[-1][1], last))
         else:
-            found.append((first, last))
-    return tuple(found)
+            disjoint.append((first, last))
+    return tuple(disjoint)
 
 
 def icmp(kind: int, code: int | None, negated: bool = False) -> bytes:

@@ -111,7 +111,7 @@ class Intervals:
     def _inside(self, first: int, length: int) -> set[Range]:
         """The widest members that lie in a network."""
         last = first + (1 << self._bits - length) - 1
-        found: set[Range] = set()
+        widest: set[Range] = set()
         for narrower in sorted(n for n in self._lengths if n > length):
             starts = self._lengths[narrower]
             step = 1 << self._bits - narrower
@@ -124,8 +124,8 @@ class Intervals:
                     and start in starts
                     and not self._covered_within(start, narrower, length)
                 ):
-                    found.add(self._range(start, narrower))
-        return found
+                    widest.add(self._range(start, narrower))
+        return widest
 
     def _covered_within(self, first: int, length: int, above: int) -> bool:
         """Whether a member narrower than `above` covers this one."""

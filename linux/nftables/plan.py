@@ -36,7 +36,7 @@ _AROUND = 256
 
 
 @dataclass(slots=True)
-class Wanted:
+class DesiredTable:
     """What one family's table should hold."""
 
     chains: dict[str, tuple[Hook | None, Packed]] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class Change:
     """
 
     family: Family
-    wanted: Wanted
+    desired: DesiredTable
     actual: Actual
     chains: Sequence[str]
     elements: Sequence[tuple[str, str]]
@@ -78,24 +78,24 @@ class Plan:
 
     def parts(self, room: int) -> list[tuple[int, int]]:
         """First and end of each batch: one, if all fits into so many bytes and nothing waits."""
-        found: list[tuple[int, int]] = []
+        batches: list[tuple[int, int]] = []
         start = size = 0
         for first, end in itertools.pairwise([0, *self._cuts]):
             length = sum(len(request) + 3 for request in self.requests[first:end])
             if size and (first in self.splits or size + length + _AROUND > room):
-                found.append((start, first))
+                batches.append((start, first))
                 start, size = first, 0
             size += length
-        return [*found, (start, len(self.requests))]
+        return [*batches, (start, len(self.requests))]
 
     def blamed(self, error: KernelError) -> dict[tuple[Family, str], int]:
         """The chains whose rules were refused, and the errno."""
-        found: dict[tuple[Family, str], int] = {}
+        refused: dict[tuple[Family, str], int] = {}
         for place, code in error.faults if isinstance(error, Refused) else ():
             chain = self._rules_of[place] if 0 <= place < len(self._rules_of) else None
             if chain is not None:
-                found.setdefault(chain, code)
-        return found
+                refused.setdefault(chain, code)
+        return refused
 
     def _add(
         self, about: str, *requests: bytes, rules_of: tuple[Family, str] | None = None
@@ -127,7 +127,7 @@ class Plan:
         for change in changes:
             self._elements(change)
         # No rule asks these maps any more; their elements may lead to chains that go with them.
-        if any(change.actual.maps.keys() - change.wanted.maps.keys() for change in changes):
+        if any(change.actual.maps.keys() - change.desired.maps.keys() for change in changes):
             self._split(wait=True)
         for change in changes:
             self._remove(change)
@@ -150,35 +150,35 @@ class Plan:
 
     def _chains(self, change: Change) -> None:
         """What is made and written, and elements that go."""
-        family, wanted, actual = change.family, change.wanted, change.actual
+        family, desired, actual = change.family, change.desired, change.actual
         write: list[str] = []
         for name in change.chains:
-            have, want = actual.chains.get(name), wanted.chains.get(name)
+            have, want = actual.chains.get(name), desired.chains.get(name)
             if want is not None and have != (want[0], want[1].hashes):
                 write.append(name)
                 if have is None and want[0] is None:
                     made = messages.new_chain(family, self.table, name, None)
                     self._add(f"make chain {name}", made)
-        self._make_maps(family, wanted, actual)
+        self._make_maps(family, desired, actual)
         self._cut()
-        gone = [each for each in change.elements if _asked(wanted, each) is None]
-        self._change_elements(family, wanted, actual, gone, messages.DELSETELEM)
-        for name in sorted(write, key=lambda name: wanted.chains[name][0] is not None):
-            self._write(family, name, *wanted.chains[name], actual)
+        gone = [each for each in change.elements if _asked(desired, each) is None]
+        self._change_elements(family, desired, actual, gone, messages.DELSETELEM)
+        for name in sorted(write, key=lambda name: desired.chains[name][0] is not None):
+            self._write(family, name, *desired.chains[name], actual)
         self.written += write
 
     def _elements(self, change: Change) -> None:
         """Elements that come or lead elsewhere, and chains without a rule."""
-        family, wanted, actual = change.family, change.wanted, change.actual
+        family, desired, actual = change.family, change.desired, change.actual
         for kind in (messages.DELSETELEM, messages.NEWSETELEM):
-            self._change_elements(family, wanted, actual, change.elements, kind)
+            self._change_elements(family, desired, actual, change.elements, kind)
         for name in _doomed(change):
             self._add(f"empty chain {name}", messages.flush_chain(family, self.table, name))
 
     def _remove(self, change: Change) -> None:
         """Maps and chains that nothing asks for any more."""
         family, actual = change.family, change.actual
-        for name in actual.maps.keys() - change.wanted.maps.keys():
+        for name in actual.maps.keys() - change.desired.maps.keys():
             self._add(f"remove map {name}", messages.delete_set(family, self.table, name))
             del actual.maps[name]
         for name in _doomed(change):
@@ -208,8 +208,8 @@ class Plan:
         self._cut()
         actual.chains[name] = (hook, packed.hashes)
 
-    def _make_maps(self, family: Family, wanted: Wanted, actual: Actual) -> None:
-        for name in wanted.maps.keys() - actual.maps.keys():
+    def _make_maps(self, family: Family, desired: DesiredTable, actual: Actual) -> None:
+        for name in desired.maps.keys() - actual.maps.keys():
             request = messages.new_set(
                 family,
                 self.table,
@@ -224,13 +224,13 @@ class Plan:
     def _change_elements(
         self,
         family: Family,
-        wanted: Wanted,
+        desired: DesiredTable,
         actual: Actual,
         elements: Sequence[tuple[str, str]],
         kind: int,
     ) -> None:
         for name, group in itertools.groupby(elements, key=lambda each: each[0]):
-            have, want = actual.maps[name], wanted.maps.get(name, {})
+            have, want = actual.maps[name], desired.maps.get(name, {})
             packed = []
             for _, interface in group:
                 there, asked = have.get(interface), want.get(interface)
@@ -247,19 +247,19 @@ class Plan:
                 self._cut()
 
 
-def _asked(wanted: Wanted, element: tuple[str, str]) -> str | None:
+def _asked(desired: DesiredTable, element: tuple[str, str]) -> str | None:
     name, interface = element
-    return wanted.maps.get(name, {}).get(interface)
+    return desired.maps.get(name, {}).get(interface)
 
 
 def _doomed(change: Change) -> list[str]:
-    have, want = change.actual.chains, change.wanted.chains
+    have, want = change.actual.chains, change.desired.chains
     return [name for name in change.chains if name in have and name not in want]
 
 
 def _missing_port_sets(change: Change) -> dict[str, PortSet]:
     """Those that the chains will ask, and that are not there yet."""
-    chains = change.wanted.chains
+    chains = change.desired.chains
     written = [chains[name][1] for name in change.chains if name in chains]
     return {
         name: ports
@@ -274,7 +274,7 @@ def _leads_to_new(change: Change) -> bool:
     return any(
         chain is not None and each[0] in change.actual.maps and chain not in change.actual.chains
         for each in change.elements
-        for chain in [_asked(change.wanted, each)]
+        for chain in [_asked(change.desired, each)]
     )
 
 

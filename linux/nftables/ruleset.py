@@ -36,7 +36,7 @@ from linux.nftables.connection import Connection, Refused
 from linux.nftables.dump import Actual, read_counters, read_table
 from linux.nftables.expressions import Family, interface_key
 from linux.nftables.messages import Hook
-from linux.nftables.plan import Change, Plan, Wanted
+from linux.nftables.plan import Change, DesiredTable, Plan
 from linux.nftables.rules import Packed
 
 _TRIES = 3
@@ -72,7 +72,7 @@ class Ruleset(Closing):
         self.dumps = self.dump_errors = 0
         self.blamed: dict[tuple[Family, str], int] = {}
         self._connection = Connection()
-        self._wanted = {family: Wanted() for family in families}
+        self._desired = {family: DesiredTable() for family in families}
         self._actual: dict[Family, Actual] | None = None
         self._changed: set[tuple[Family, str]] = set()
         self._touched: set[tuple[Family, str, str]] = set()
@@ -96,7 +96,7 @@ class Ruleset(Closing):
 
     def want(self, family: Family, chain: str, rules: Packed, hook: Hook | None = None) -> None:
         """A chain, whole; nothing happens before the next commit."""
-        chains = self._wanted[family].chains
+        chains = self._desired[family].chains
         before = chains.get(chain)
         if before is None or before[0] != hook or before[1].hashes != rules.hashes:
             chains[chain] = (hook, rules)
@@ -106,7 +106,7 @@ class Ruleset(Closing):
 
     def unwant(self, family: Family, chain: str) -> None:
         """Nobody wants this chain any more."""
-        before = self._wanted[family].chains.pop(chain, None)
+        before = self._desired[family].chains.pop(chain, None)
         if before is not None:
             self._changed.add((family, chain))
             if before[1].port_sets:
@@ -114,13 +114,13 @@ class Ruleset(Closing):
 
     def want_map(self, family: Family, name: str) -> None:
         """A map from interfaces to chains; it may stay empty."""
-        if name not in self._wanted[family].maps:
-            self._wanted[family].maps[name] = {}
+        if name not in self._desired[family].maps:
+            self._desired[family].maps[name] = {}
             self._changed.add((family, ""))
 
     def want_element(self, family: Family, name: str, interface: str, chain: str) -> None:
         """A packet of this interface goes on in that chain."""
-        elements = self._wanted[family].maps[name]
+        elements = self._desired[family].maps[name]
         if elements.get(interface) != chain:
             interface_key(interface)
             elements[interface] = chain
@@ -128,7 +128,7 @@ class Ruleset(Closing):
 
     def unwant_element(self, family: Family, name: str, interface: str) -> None:
         """The map says nothing of this interface any more."""
-        if self._wanted[family].maps[name].pop(interface, None) is not None:
+        if self._desired[family].maps[name].pop(interface, None) is not None:
             self._touched.add((family, name, interface))
 
     @property
@@ -149,29 +149,29 @@ class Ruleset(Closing):
     @property
     def chains(self) -> int:
         """How many chains are wanted."""
-        return sum(len(wanted.chains) for wanted in self._wanted.values())
+        return sum(len(desired.chains) for desired in self._desired.values())
 
     @property
     def rules(self) -> int:
         """How many rules are wanted."""
         return sum(
             len(packed.hashes)
-            for wanted in self._wanted.values()
-            for _, packed in wanted.chains.values()
+            for desired in self._desired.values()
+            for _, packed in desired.chains.values()
         )
 
     @property
     def maps(self) -> int:
         """How many maps are wanted."""
-        return sum(len(wanted.maps) for wanted in self._wanted.values())
+        return sum(len(desired.maps) for desired in self._desired.values())
 
     def differs(self, family: Family, chain: str) -> bool:
         """Whether the kernel has a chain of this name with other rules than are wanted."""
         if self._actual is None:
             return True
         have = self._actual[family].chains.get(chain)
-        wanted = self._wanted[family].chains.get(chain)
-        return have is not None and (wanted is None or wanted[1].hashes != have[1])
+        desired = self._desired[family].chains.get(chain)
+        return have is not None and (desired is None or desired[1].hashes != have[1])
 
     # -- the kernel --------------------------------------------------------------------------------
 
@@ -189,7 +189,7 @@ class Ruleset(Closing):
 
         def read() -> dict[Family, Actual]:
             return {
-                family: read_table(self._connection, family, self.table) for family in self._wanted
+                family: read_table(self._connection, family, self.table) for family in self._desired
             }
 
         try:
@@ -197,29 +197,29 @@ class Ruleset(Closing):
         except KernelError:
             self.dump_errors += 1
             raise
-        found: list[str] = []
-        for family, wanted in self._wanted.items():
+        drifted: list[str] = []
+        for family, desired in self._desired.items():
             actual = self._actual[family]
-            for chain in wanted.chains.keys() | actual.chains.keys():
-                have, want = actual.chains.get(chain), wanted.chains.get(chain)
+            for chain in desired.chains.keys() | actual.chains.keys():
+                have, want = actual.chains.get(chain), desired.chains.get(chain)
                 if have is None or want is None or have != (want[0], want[1].hashes):
                     self._changed.add((family, chain))
                     if (family, chain) not in known:
-                        found.append(chain)
-            if not actual.enabled or actual.maps.keys() != wanted.maps.keys():
+                        drifted.append(chain)
+            if not actual.enabled or actual.maps.keys() != desired.maps.keys():
                 self._changed.add((family, ""))
                 if (family, "") not in known:
-                    found.append(self.table)
-            for name, elements in wanted.maps.items():
+                    drifted.append(self.table)
+            for name, elements in desired.maps.items():
                 there = actual.maps.get(name, {})
                 for interface in elements.keys() | there.keys():
                     if elements.get(interface) != there.get(interface):
                         self._touched.add((family, name, interface))
                         if (family, name, interface) not in touched:
-                            found.append(f"{interface} in {name}")
-            if actual.port_sets - wanted.port_sets():
+                            drifted.append(f"{interface} in {name}")
+            if actual.port_sets - desired.port_sets():
                 self._ports_changed.add(family)
-        return tuple(found) if self._committed else ()
+        return tuple(drifted) if self._committed else ()
 
     async def commit(self, *, refresh: bool = False, sweep: bool = True) -> Report:
         """Makes the tables as wanted with at most one batch.
@@ -296,7 +296,7 @@ class Ruleset(Closing):
         gone = {
             (family, name, interface)
             for family, name, interface in touched
-            if interface not in self._wanted[family].maps[name]
+            if interface not in self._desired[family].maps[name]
         }
         self._unswept = (chains - changed) | idle, (elements - touched) | gone
         return changed - idle, touched - gone
@@ -305,7 +305,7 @@ class Ruleset(Closing):
         """Whether nobody wants this chain, and the kernel does not call it."""
         assert self._actual is not None
         have = self._actual[family].chains.get(chain)
-        return chain not in self._wanted[family].chains and have is not None and have[0] is None
+        return chain not in self._desired[family].chains and have is not None and have[0] is None
 
     async def _send(self, plan: Plan) -> None:
         if not plan.requests:
@@ -342,12 +342,12 @@ class Ruleset(Closing):
         plan = Plan(self.table)
         changes = []
         unasked = self._unasked_ports() if sweep else {}
-        for family, wanted in self._wanted.items():
+        for family, desired in self._desired.items():
             names = sorted(name for f, name in changed if f == family and name)
             elements = sorted((name, key) for f, name, key in touched if f == family)
             gone = unasked.get(family, ())
             if names or elements or gone or (family, "") in changed:
-                changes.append(Change(family, wanted, self._actual[family], names, elements, gone))
+                changes.append(Change(family, desired, self._actual[family], names, elements, gone))
         plan.make(changes)
         return plan
 
@@ -356,7 +356,7 @@ class Ruleset(Closing):
         assert self._actual is not None
         changed, self._ports_changed = self._ports_changed, set()
         return {
-            family: sorted(self._actual[family].port_sets - self._wanted[family].port_sets())
+            family: sorted(self._actual[family].port_sets - self._desired[family].port_sets())
             for family in changed
         }
 
@@ -394,7 +394,7 @@ class Ruleset(Closing):
         """
         there = [
             family
-            for family in self._wanted
+            for family in self._desired
             if self._connection.table_flags(family, self.table) is not None
         ]
         if there:

@@ -132,7 +132,7 @@ class NamedSets(Closing):
 
     def names(self) -> list[str]:
         """The names of all named sets of ours, maps excluded."""
-        found: list[str] = []
+        set_names: list[str] = []
         for family, prefix in self._prefixes.items():
             try:
                 listed = self._connection.objects(messages.GETSET, family, self.table)
@@ -144,9 +144,9 @@ class NamedSets(Closing):
                 name = self._outward(m.as_text(attributes[messages.SET_NAME]))
                 flags = int.from_bytes(attributes.get(messages.SET_FLAGS, b""), "big")
                 if name.startswith(prefix) and not flags & (messages.MAP | messages.ANONYMOUS):
-                    found.append(name)
+                    set_names.append(name)
                     self._learn(name, family, attributes)
-        return found
+        return set_names
 
     def _learn(self, name: str, family: Family, attributes: m.Attributes) -> None:
         key_type = int.from_bytes(attributes.get(messages.SET_KEY_TYPE, b""), "big")
@@ -176,9 +176,9 @@ class NamedSets(Closing):
             return set()
         elements = self._connection.elements(known.family, self.table, self._inward(name))
         if known.ranges is None:
-            found = {_decode(_key_of(each), known) for each in elements}
-            known.count = len(found)
-            return found
+            decoded = {_decode(_key_of(each), known) for each in elements}
+            known.count = len(decoded)
+            return decoded
         ranges = _pairs(elements, known.family)
         # What somebody removed no longer covers anything; what still lies in a range is there.
         covered = [each for each in known.ranges.covered() if _lies_in(each, ranges)]
@@ -303,12 +303,12 @@ def _bounds(ranges: Iterable[intervals.Range], family: Family) -> list[bytes]:
     """Start and end of each range, as the kernel keeps them."""
     octets = 4 if family == 4 else 16
     most = (1 << 8 * octets) - 1
-    found = []
+    bounds = []
     for first, last in sorted(ranges):
-        found.append(messages.element(first.to_bytes(octets, "big")))
+        bounds.append(messages.element(first.to_bytes(octets, "big")))
         if last < most:
-            found.append(messages.element((last + 1).to_bytes(octets, "big"), end=True))
-    return found
+            bounds.append(messages.element((last + 1).to_bytes(octets, "big"), end=True))
+    return bounds
 
 
 def _pairs(elements: Iterable[m.Attributes], family: Family) -> list[intervals.Range]:
@@ -320,18 +320,18 @@ def _pairs(elements: Iterable[m.Attributes], family: Family) -> list[intervals.R
         )
         for each in elements
     )
-    found: list[intervals.Range] = []
+    ranges: list[intervals.Range] = []
     first: int | None = None
     for key, starts in bounds:
         if not starts:
             if first is not None:
-                found.append((first, key - 1))
+                ranges.append((first, key - 1))
             first = None
         else:
             first = key
     if first is not None:
-        found.append((first, (1 << (32 if family == 4 else 128)) - 1))
-    return found
+        ranges.append((first, (1 << (32 if family == 4 else 128)) - 1))
+    return ranges
 
 
 def _lies_in(member: intervals.Range, ranges: list[intervals.Range]) -> bool:

@@ -209,7 +209,7 @@ def test_a_link_that_cannot_be_read_becomes_an_overrun(monkeypatch: pytest.Monke
                 with monkeypatch.context() as patched:
                     patched.setattr(monitor._socket, "receive", receive)
                     patched.setattr(links, "decode", int)
-                    monitor._readable()
+                    monitor._read_datagrams()
                     await seen.until(lambda e: isinstance(e, Overrun))
             sock.request(links.create("br0", "bridge"))
             await seen.until(lambda e: isinstance(e, LinkChanged))

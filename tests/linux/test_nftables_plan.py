@@ -9,7 +9,7 @@ import pytest
 from linux.nftables.dump import Actual
 from linux.nftables.expressions import Family, PortSet
 from linux.nftables.messages import Hook
-from linux.nftables.plan import Change, Plan, Wanted
+from linux.nftables.plan import Change, DesiredTable, Plan
 from linux.nftables.rules import Packed
 
 HASHES = ("to-1", "to-2", "drop")
@@ -19,7 +19,7 @@ FAMILIES: tuple[Family, ...] = (4, 6)
 
 
 def planned(have: dict[str, tuple[Hook | None, tuple[str, ...]]], hook: Hook | None) -> list[str]:
-    wanted, plan = Wanted({"cali-x": (hook, RULES)}), Plan("calico")
+    wanted, plan = DesiredTable({"cali-x": (hook, RULES)}), Plan("calico")
     plan.make([Change(4, wanted, Actual(True, have), ["cali-x"], [])])
     return plan.written
 
@@ -47,7 +47,7 @@ def test_a_chain_that_the_kernel_calls_elsewhere_is_made_anew(other: Hook | None
 def test_a_map_goes_in_a_batch_after_that_of_its_rules() -> None:
     plan = Plan("calico")
     have = Actual(True, {"cali-x": (None, HASHES), "old": (None, HASHES)}, {"where": {"a": "old"}})
-    plan.make([Change(4, Wanted(), have, ["cali-x", "old"], [])])
+    plan.make([Change(4, DesiredTable(), have, ["cali-x", "old"], [])])
     (first, middle), (again, end) = plan.parts(1 << 20)
     assert (first, middle, end) == (0, again, len(plan.requests))
     assert plan.names[middle:] == ["remove map where", "remove chain cali-x", "remove chain old"]
@@ -60,7 +60,7 @@ def test_an_interface_leads_to_a_new_chain_a_batch_later() -> None:
     plan, changes = Plan("calico"), []
     for family in FAMILIES:
         maps = {"where": {"a": "old", "b": "new"}}
-        wanted = Wanted({**dict.fromkeys(old, (None, RULES)), "new": (None, RULES)}, maps)
+        wanted = DesiredTable({**dict.fromkeys(old, (None, RULES)), "new": (None, RULES)}, maps)
         actual = Actual(True, dict(old), {"where": {"a": "old"}})
         elements = [("where", "a"), ("where", "b")]
         changes.append(Change(family, wanted, actual, ["new"], elements))
@@ -73,7 +73,7 @@ def test_an_interface_leads_to_a_new_chain_a_batch_later() -> None:
 @pytest.mark.parametrize("asked", [False, True])
 def test_all_is_one_batch_where_no_packet_can_ask(asked: bool) -> None:
     """The first write of all, and an element that comes back to a chain that stands."""
-    wanted = Wanted({"old": (None, RULES)}, {"where": {"a": "old"}})
+    wanted = DesiredTable({"old": (None, RULES)}, {"where": {"a": "old"}})
     plan = Plan("calico")
     actual = Actual(True, {"old": (None, HASHES)}, {"where": {}}) if asked else Actual()
     plan.make([Change(4, wanted, actual, ["old"], [("where", "a")])])
@@ -87,7 +87,7 @@ def test_a_set_of_ports_is_made_a_batch_before_its_rules_and_removed_a_batch_aft
     plan, changes = Plan("calico"), []
     for family in FAMILIES:
         have = Actual(True, {"policy": (None, ("other",))}, port_sets={"ports-1_3"})
-        wanted = Wanted({"policy": (None, asking)})
+        wanted = DesiredTable({"policy": (None, asking)})
         changes.append(Change(family, wanted, have, ["policy"], [], ["ports-1_3"]))
     plan.make(changes)
     (_, made), (_, written), (_, end) = plan.parts(1 << 20)

@@ -55,7 +55,7 @@ class KernelReader:
             # A dump is under way, and what was told meanwhile counts after it.
             return False
         emptied = self._monitor.read_now()
-        events = self._monitor.take()
+        events = self._monitor.pop_pending()
         self._absorb(events)
         if events:
             self._changed()
@@ -99,7 +99,7 @@ class KernelReader:
             await self._monitor.catch_up()
         finally:
             self._held = None
-            queued += self._monitor.take()
+            queued += self._monitor.pop_pending()
             self._absorb(queued)
             if everything:
                 # Older than the dump, maybe, and some settings change in silence.
@@ -111,7 +111,7 @@ class KernelReader:
         if not looked:
             return
         self._monitor.read_now()
-        events = self._monitor.take()
+        events = self._monitor.pop_pending()
         self._absorb(events)
         changed = _links_of(events)
         for index, link in looked.items():
