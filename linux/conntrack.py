@@ -1,4 +1,4 @@
-"""Forget connections of an address that left: all flows from it or to it.
+"""Deletes the connections of an address that left: all flows from it or to it.
 
 Problem: an address is given to another machine while the kernel still knows the old one's flows,
 and those skip policy as "established". For IPv4 the kernel itself selects what to delete (a filter
@@ -11,7 +11,7 @@ So they are where the filter is unknown, and for IPv6, where it is inverted in t
 CT-1: a request that the kernel does not understand deletes nothing: a partial tuple without its
       filter is refused, never taken as "everything".
 CT-2: a flow with neither address stays.
-CT-3: who asks is answered when a walk that began afterwards has ended.
+CT-3: `Forgetter.forget` returns when a walk that began after the call has ended.
 CT-4: a delete that is refused keeps no other from being done.
 Tested in tests/linux/test_conntrack.py.
 """
@@ -48,8 +48,7 @@ async def delete_by_address(addresses: Iterable[IPAddress]) -> None:
     """Deletes flows whose original or reply source is one of the addresses.
 
     None found is fine. Raises the first `KernelError`, naming the address, when all others are
-    gone (CT-4). Runs in a thread: walking a
-    large table takes the kernel its time.
+    gone (CT-4). Runs in a thread: a large table takes the kernel its time.
     """
     departed = list(addresses)
     if departed:
@@ -57,7 +56,7 @@ async def delete_by_address(addresses: Iterable[IPAddress]) -> None:
 
 
 class Forgetter:
-    """`delete_by_address` for many who ask: who comes while a walk runs goes with the next one."""
+    """Joins calls of `delete_by_address`: those that come during a walk share the next one."""
 
     def __init__(self) -> None:
         self._waiting: set[IPAddress] = set()
@@ -65,7 +64,7 @@ class Forgetter:
         self._turn = asyncio.Lock()
 
     async def forget(self, addresses: Iterable[IPAddress]) -> None:
-        """Returns when the flows of these are gone; raises as `delete_by_address` does."""
+        """Returns when the flows of these addresses are gone. Raises as `delete_by_address`."""
         self._waiting.update(addresses)
         if not self._waiting:
             return
@@ -97,7 +96,7 @@ def _delete(addresses: list[IPAddress]) -> None:
 
 
 def _flows() -> float:
-    """How many flows this namespace has; without end where that is not told."""
+    """How many flows this namespace has; infinity where the kernel does not say."""
     try:
         return int(_COUNT.read_text())
     except (OSError, ValueError):
@@ -107,7 +106,7 @@ def _flows() -> float:
 def _delete_filtered(
     sock: Socket, addresses: list[IPAddress], errors: list[KernelError]
 ) -> list[IPAddress]:
-    """Lets the kernel select; returns the addresses for which it does not know how."""
+    """Lets the kernel select the flows; returns the addresses for which it cannot."""
     messages = [_filtered(address, reply) for address in addresses for reply in (False, True)]
     results = sock.transact(messages)
     left = []

@@ -41,7 +41,7 @@ class DeltaTable(Generic[K, V]):
 
     @property
     def desired(self) -> Mapping[K, V]:
-        """What we want (read-only view)."""
+        """The desired map (read-only view)."""
         return MappingProxyType(self._desired)
 
     @property
@@ -114,7 +114,7 @@ class DeltaTable(Generic[K, V]):
             self.lost(key)
 
     def outstanding(self) -> KeysView[K]:
-        """The keys that differ, in the order in which they came to; for who does not want all."""
+        """The keys that differ, oldest difference first; for a caller that takes a part of them."""
         return self._dirty.keys()
 
     def in_sync(self) -> bool:

@@ -2,7 +2,8 @@
 
 The kernel's module makes `tunl0` in every namespace when it is loaded, unless
 `net.core.fb_tunnels_only_for_init_net` says otherwise (kernel documentation, sysctl/net); so
-asking for it may find it made meanwhile. It unwraps whatever comes and wraps towards the next hop.
+a request for it may find it made meanwhile. It unwraps all that comes and wraps towards the next
+hop.
 Tested in tests/linux/test_ipip.py, with a kernel that has it in tests/uml.
 """
 

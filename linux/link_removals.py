@@ -1,10 +1,10 @@
-"""Hear of a link's end when it is gone, and not when the kernel has tidied up behind it.
+"""Reports the end of a link as soon as it is gone, before the kernel has tidied up behind it.
 
 Problem: RTM_DELLINK answers after the kernel waited for all readers of the link (`rcu_barrier`, 15
-to 40 ms). Long before that, link, addresses and routes are gone and the kernel has told so.
+to 40 ms). Long before that, link, addresses and routes are gone and the message has been sent.
 
-DEP-1: `left` hears of every link that is told to end while this is open, or that some may have
-       been missed (None).
+DEP-1: `left` is called for every link whose end the kernel reports while this is open, or with
+       None where messages were lost.
 Tested in tests/linux/test_link_removals.py.
 """
 
@@ -31,7 +31,7 @@ class LinkRemovals(Closing):
         self._left = left
         self._loop = asyncio.get_running_loop()
         self._socket = Socket(groups=tuple(LINKS))
-        # Everything else that is told of links (an ADD makes a dozen messages) stays outside.
+        # All other messages of links (an ADD makes a dozen) stay in the kernel.
         swapped = int.from_bytes(RTM_DELLINK.to_bytes(2, "little"), "big")
         native = memoryview(b"\1\0").cast("H")[0] == 1
         kind = swapped if native else RTM_DELLINK
@@ -59,7 +59,7 @@ class LinkRemovals(Closing):
                     self._left(links.decode(body))
 
     def close(self) -> None:
-        """Hear nothing more."""
+        """Stops; twice is fine."""
         if self._open:
             self._open = False
             self._loop.remove_reader(self._socket.fileno())

@@ -1,10 +1,10 @@
-"""Links: what is there, and messages that make, change and remove them.
+"""Links: reading them, and the messages that make, change and remove them.
 
 Builders return messages for `Socket.transact`, so that a whole interface is one send. A link is
 named by index (int) or by name (str) wherever `Which` stands.
 
 LINK-1: a veth is born with its peer in the other namespace: nothing is moved afterwards, and both
-        indexes are told (`made`).
+        indexes are known (`made`).
 LINK-2: the peer is brought up in its own namespace, later: the kernel refuses to raise it while
         the two ends are not joined yet (ENOTCONN).
 Tested in tests/linux/test_links.py.
@@ -40,7 +40,7 @@ _ADDRESS, _IFNAME, _MTU, _LINK, _MASTER, _OPERSTATE = 1, 3, 4, 5, 10, 16
 _LINKINFO, _IFALIAS, _AF_SPEC, _GROUP, _NET_NS_FD = 18, 20, 26, 27, 28
 _EXT_MASK, _NUM_TX, _NUM_RX, _CARRIER, _LINK_NETNSID = 29, 31, 32, 33, 37
 _INFO_KIND, _INFO_DATA, _VETH_PEER = 1, 2, 1
-# Other kinds (bridges) tell of timers there, so that no two looks would be alike.
+# Other kinds (bridges) report running timers there, so that two dumps would always differ.
 _TUNNELS = ("vxlan", "ipip")
 _SKIP_STATS = 8
 _IFREQ, _SIOCGIFINDEX = struct.Struct("=16s24x"), 0x8933
@@ -84,7 +84,7 @@ INET6_CONF = {
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One interface. `up` is the administrator's wish, `running` the operational state.
+    """One interface. `up` is the administrative state, `running` the operational one.
 
     `peer_index` is the other end of a veth (or the parent device), in the namespace that
     `peer_netnsid` names; 0 if none. `mac` is "" where the device has none. `info`: the packed
@@ -111,11 +111,11 @@ class Link:
     info: bytes = b""
 
     def inet(self, setting: str) -> int | None:
-        """An IPv4 setting of the interface (`INET_CONF`), None if the kernel told none."""
+        """An IPv4 setting of the interface (`INET_CONF`), None if the kernel sent none."""
         return _setting(self.inet_conf, INET_CONF[setting] - 1)
 
     def inet6(self, setting: str) -> int | None:
-        """An IPv6 setting of the interface (`INET6_CONF`), None if the kernel told none."""
+        """An IPv6 setting of the interface (`INET6_CONF`), None if the kernel sent none."""
         return _setting(self.inet6_conf, INET6_CONF[setting])
 
 
@@ -189,7 +189,7 @@ def is_there(sock: Socket, name: str) -> bool:
     """Whether the socket's namespace has a link of this name (netdevice(7), SIOCGIFINDEX).
 
     One call of the kernel, without its lock of all links. A kernel that cannot be asked in this way
-    counts as "yes": whoever believes a name to be free may remove what has it.
+    counts as "yes": a caller that believes a name to be free may remove the link that has it.
     """
     try:
         fcntl.ioctl(sock.fileno(), _SIOCGIFINDEX, _IFREQ.pack(checked_name(name).encode()))
@@ -250,7 +250,7 @@ def _ends(queues: int, mtu: int) -> bytes:
 
 @lru_cache(maxsize=64)
 def _before_tail(peer_name: str, queues: int, mtu: int, tail: int) -> bytes:
-    """What leads to the last attributes of a peer, so many bytes: the same for nearly all pods."""
+    """All that stands before the last `tail` bytes of a peer: the same for nearly all pods."""
     peer = _INFO.pack(AF_UNSPEC, 0, 0, 0, 0) + m.text(_IFNAME, checked_name(peer_name))
     peer += _ends(queues, mtu) + bytes(tail)
     data = m.nest(_INFO_DATA, m.nest(_VETH_PEER, peer))

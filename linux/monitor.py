@@ -1,4 +1,4 @@
-"""What the kernel tells by itself: links, routes, addresses, neighbours, settings.
+"""Kernel notifications: links, routes, addresses, neighbours, settings.
 
 Problem: drift must be repaired within a second without polling. The monitor reads the multicast
 groups inside the event loop and hands over batches, coalesced by object: of an object that
@@ -7,9 +7,9 @@ batch holds `Overrun`, and the consumer dumps again.
 
 MON-1: after the last change of an object, a batch with that state or an `Overrun` follows.
        What cannot be read counts as lost.
-MON-2: what waits is bounded: beyond `limit` objects the monitor says `Overrun` instead.
-MON-3: what the kernel told before `catch_up` was called is in an earlier batch, or in
-       `pop_pending`. The kernel tells of a change before it answers the request for the change or
+MON-2: pending changes are bounded: beyond `limit` objects the batch is an `Overrun` instead.
+MON-3: what the kernel sent before `catch_up` was called is in an earlier batch, or in
+       `pop_pending`. The kernel reports a change before it answers the request for the change or
        for a dump.
 Tested in tests/linux/test_monitor.py.
 """
@@ -35,7 +35,7 @@ class LinkChanged:
     """A link appeared, changed or went (`removed`).
 
     `fell`: it was up, down and up again since the last batch. The kernel dropped its IPv4 routes
-    then, of which it tells nothing.
+    then, without a message.
     """
 
     link: links.Link
@@ -124,11 +124,11 @@ EVERYTHING = LINKS + ADDRESSES + ROUTES + NEIGHBOURS + SETTINGS
 class Monitor(Closing):
     """Subscribes at once (dump after making it, and nothing is missed in between).
 
-    Routes that the socket of port `own` writes are not told: who wrote a hundred thousand knows.
-    `only`: a filter program in its place; what it leaves out wakes nobody.
-    `linger` is asked when something is told after all was read: for so many seconds nothing is
-    read, so that what belongs together comes in one batch. A storm is read without it.
-    `emptied` counts how often nothing was left to be read.
+    The monitor leaves out routes that the socket of port `own` writes: their writer knows them.
+    `only`: a filter program in its place; the kernel drops what it refuses, and the loop sleeps.
+    `linger`: when a message arrives at an empty queue, the monitor waits so many seconds before it
+    reads, so that changes that belong together come in one batch. It reads a storm without a wait.
+    `emptied` counts how often the queue was read to its end.
 
     Use inside a running event loop:
         with Monitor() as monitor:
@@ -170,7 +170,7 @@ class Monitor(Closing):
         self._waiting = self._loop.call_later(seconds, self.listen_now)
 
     def listen_now(self) -> None:
-        """Read what there is, if that waits for more."""
+        """Read at once, if the monitor lingers."""
         if self._waiting is None:
             return
         self._waiting.cancel()
@@ -179,7 +179,7 @@ class Monitor(Closing):
         self._read_datagrams()
 
     def read_now(self) -> bool:
-        """Read what was told, up to a limit, without waiting for more; whether that was all."""
+        """Read what waits, up to a limit, without lingering; whether that was all."""
         if self._closed:
             return True
         if self._waiting is not None:
@@ -189,14 +189,14 @@ class Monitor(Closing):
         return self._emptied
 
     async def catch_up(self) -> None:
-        """Read all that the kernel has told so far (MON-3). Raises OSError."""
+        """Read all that the kernel has sent so far (MON-3). Raises OSError."""
         while True:
             if self.read_now():
                 return
             await asyncio.sleep(0)
 
     def pop_pending(self) -> list[Event]:
-        """What was read and is in no batch yet."""
+        """The events that were read and are in no batch yet."""
         pending, self._pending = self._pending.values(), {}
         return _read(pending)
 
@@ -234,7 +234,7 @@ class Monitor(Closing):
                 lost = True
                 continue
             # After a loss the kernel drops in silence until the queue was empty once. So it is
-            # emptied before anyone hears of the loss, and a dump after that misses nothing.
+            # emptied before the loss is reported, and a dump after that misses nothing.
             if not lost:
                 return data
 
@@ -250,7 +250,7 @@ class Monitor(Closing):
             # Bridges and IPv6 tell of the same link in messages of their own family: not whole.
             if body[0] != AF_UNSPEC:
                 return
-            # A new link is told of four times: only the last word is read.
+            # The kernel sends four messages of a new link: only the last one is decoded.
             index, up = links.index_and_state(body)
             key, event = ("link", index), _LinkTold(kind, body, up)
         else:
@@ -311,8 +311,8 @@ PERMANENT_ONLY = [
     (0x06, 0, 0, 0xFFFFFFFF),
     (0x06, 0, 0, 0),
 ]
-"""A filter program for neighbours (rtnetlink(7), struct ndmsg): the permanent ones. What ARP and
-neighbour discovery find, many times a second on a large node, wakes nobody."""
+"""A filter program for neighbours (rtnetlink(7), struct ndmsg): the permanent ones. ARP and
+neighbour discovery change others many times a second on a large node; the loop sleeps then."""
 
 
 def without_routes_of(port: int) -> list[tuple[int, int, int, int]]:
@@ -335,7 +335,7 @@ def without_routes_of(port: int) -> list[tuple[int, int, int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class _LinkTold:
-    """A message of a link, not read yet."""
+    """A message of a link that is not decoded yet."""
 
     kind: int
     body: bytes
@@ -348,7 +348,7 @@ class _LinkTold:
 
 
 def _after(earlier: Event | _LinkTold, event: Event | _LinkTold) -> Event | _LinkTold:
-    """The later of two words about one object, with what the earlier one said besides."""
+    """The later of two events of one object, with what only the earlier one says."""
     if isinstance(event, _LinkTold) and isinstance(earlier, _LinkTold):
         # Down is what a link is at first, too: then nothing fell.
         fell = earlier.fell or (earlier.up and not event.up)
@@ -360,7 +360,7 @@ def _after(earlier: Event | _LinkTold, event: Event | _LinkTold) -> Event | _Lin
 
 
 def _read(pending: Iterable[Event | _LinkTold]) -> list[Event]:
-    """A batch whole; what cannot be read has to be dumped."""
+    """A batch with its links decoded; `Overrun` alone where a message cannot be decoded."""
     try:
         return [each.read() if isinstance(each, _LinkTold) else each for each in pending]
     except UNREADABLE:

@@ -68,7 +68,7 @@ def dump(
 
 
 def replace(index: int, address: IPAddress, mac: str, state: int = PERMANENT) -> bytes:
-    """Sets an entry (permanent unless told otherwise), whatever was there."""
+    """Sets an entry, permanent by default; an existing one is replaced."""
     body = _MESSAGE.pack(family_of(address), index, state, 0, 0)
     body += m.attribute(_DST, address.packed) + m.attribute(_LLADDR, mac_bytes(mac))
     return m.message(RTM_NEWNEIGH, m.NLM_F_CREATE | m.NLM_F_REPLACE, body)

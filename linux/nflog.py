@@ -1,7 +1,7 @@
-"""Packets that the kernel tells of: readers of NFLOG groups, in this process.
+"""Readers of NFLOG groups: packets that the kernel logs to this process.
 
-A rule with the NFLOG target hands the head of a packet and a prefix to whoever has bound its
-group (nfnetlink_log, linux/netfilter/nfnetlink_log.h). A group has one reader in a network
+A rule with the NFLOG target hands the head of a packet and a prefix to the process that has bound
+its group (nfnetlink_log, linux/netfilter/nfnetlink_log.h). A group has one reader in a network
 namespace; the kernel forgets the binding when the socket goes.
 
 NFL-1: every packet that the kernel delivered is returned once, in its order; what it could not
@@ -55,7 +55,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Logged:
-    """A packet that was told of. Interfaces by index, 0 where there is none."""
+    """A packet that was logged. Interfaces by index, 0 where there is none."""
 
     group: int
     prefix: str
@@ -101,7 +101,7 @@ class Reader(Closing):
         return self._socket.fileno()
 
     def read(self) -> list[Logged]:
-        """What has arrived, without waiting. Raises `KernelError` if the socket fails."""
+        """The packets that arrived, without waiting. Raises `KernelError` if the socket fails."""
         packets: list[Logged] = []
         while True:
             try:

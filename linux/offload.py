@@ -1,4 +1,4 @@
-"""Whether a device computes checksums of what it sends, or leaves it to somebody behind it.
+"""Whether a device computes checksums of what it sends, or leaves them to a device behind it.
 
 A tunnel device with TX checksum offload hands packets on whose checksum is still to be filled
 in; a network card that does that wrongly inside a tunnel loses every such packet in silence.

@@ -81,7 +81,7 @@ async def _run(arguments: Sequence[str], stdin: bytes, limit: float) -> bytes:
     except (OSError, RuntimeError) as error:
         raise _not_started(name, error) from error
     try:
-        # Not `gather`: cancelled, it leaves a future whose end nothing hears of.
+        # Not `gather`: cancelled, it leaves a future whose exception nothing retrieves.
         async with asyncio.timeout(limit), asyncio.TaskGroup() as both:
             both.create_task(_feed(process, stdin))
             reading = both.create_task(process.communicate())

@@ -77,7 +77,7 @@ class Shape:
     mtu: int
     oif: int
     tail: bytes | None
-    """The attributes behind the destination's, once somebody wrote such a route."""
+    """The attributes behind the destination's, once such a route was written."""
 
     @staticmethod
     def of(

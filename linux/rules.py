@@ -18,7 +18,7 @@ _TO_TABLE = 1
 
 
 def from_source(address: IPAddress, table: int, priority: int) -> bytes:
-    """Packets from this address are routed by `table`, if it has a way. EEXIST if there is one."""
+    """Packets from this address are routed by `table`, if it has a route. EEXIST: there already."""
     size = address.max_prefixlen
     body = _MESSAGE.pack(family_of(address), 0, size, 0, 0, 0, 0, _TO_TABLE, 0)
     body += m.attribute(_SOURCE, address.packed)

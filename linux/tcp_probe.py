@@ -1,7 +1,7 @@
-"""Does a TCP segment arrive, and does it when its checksum was complete before it was sent?
+"""Tests whether a TCP segment arrives, with its checksum left to the device or complete.
 
 The kernel leaves a segment's checksum to the device that sends it, if that offers to; what a raw
-socket sends has it already. Where only the second of two such segments is answered, somebody on
+socket sends has it already. Where only the second of two such segments is answered, a device on
 the way out fills checksums in wrongly: nothing else tells the two apart. A refusal is an answer
 like any other, and the better one: the kernel computes a reset's checksum itself, so that nothing
 of the other side's devices comes into it (linux, net/ipv4/ip_output.c, ip_send_unicast_reply).
@@ -60,7 +60,7 @@ async def answered(target: Target, timeout: float) -> bool:
 async def answered_complete(target: Target, timeout: float) -> bool:
     """The same for segments that leave with their checksum. Raises `KernelError` as `answered`."""
     loop = asyncio.get_running_loop()
-    # The first holds a port that nobody else has: it is never connected.
+    # The first socket reserves a port for the answers: it is never connected.
     with (
         _open(target, socket.SOCK_STREAM, 0) as holder,
         _open(target, socket.SOCK_RAW, socket.IPPROTO_TCP) as sock,
@@ -119,7 +119,7 @@ def answers(header: bytes, target: Target, port: int, number: int) -> bool:
 
 
 async def _next(sock: socket.socket, target: Target) -> bytes:
-    """The next TCP header of the other host; empty when it was somebody else's."""
+    """The next TCP header of the other host; empty when another host sent it."""
     data = await asyncio.get_running_loop().sock_recv(sock, 2048)
     if target.address.version == 6:
         return data  # without its IP header (RFC 3542 section 3); the ports must do

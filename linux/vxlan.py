@@ -113,7 +113,7 @@ def forwards(sock: Socket, index: int) -> list[Forward]:
 
 
 def replace_forward(index: int, mac: str, dst: IPAddress) -> bytes:
-    """Frames for `mac` go to `dst` and to nobody else."""
+    """Frames for `mac` go to `dst` alone."""
     return m.message(RTM_NEWNEIGH, m.NLM_F_CREATE | m.NLM_F_REPLACE, _entry(index, mac, dst))
 
 

@@ -4,8 +4,8 @@ Problem: rules of different pods differ in their hash, their interface and the c
 to. A line of a restore is read into these names and the shape around them; the kernel's attributes
 of one such rule are cut at the same names, and put together again with others.
 
-What the names do not stand in exactly once is not cut, and so not known: nobody could say which of
-them another rule would have otherwise.
+A rule in which one of the names does not stand exactly once is not cut, and so not known: which of
+the places differs in another rule would be a guess.
 Tested in tests/linux/test_iptables_packed.py.
 """
 
@@ -151,8 +151,8 @@ class Reader:
 
 
 def _unquoted(text: str) -> str:
-    """The text with nothing in its quotes, every other character at its place: what somebody
-    wrote into a comment is no option."""
+    """The text with nothing in its quotes, every other character at its place: text in a
+    comment is no option."""
     return _QUOTED.sub(lambda quoted: " " * len(quoted.group()), text)
 
 

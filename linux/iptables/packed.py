@@ -5,11 +5,11 @@ under other names. So a rule that a restore has written twice is read from the k
 next one of its kind is sent as the same bytes with its own hash, interface and target in them, in a
 batch of nf_tables. The kernel holds what a restore would have left; iptables lists and removes it.
 
-What nobody wants any more is taken away the same way: chains by name, a rule by the kernel's number
-for it, which is read together with its hash just before.
+Undesired objects are removed the same way: chains by name, a rule by its handle, which is read
+together with its hash just before.
 
-What is not of a known kind is left to the restore: so is all of a batch that holds one such line,
-and every batch that the kernel refuses.
+A batch that holds a line of an unknown kind is left to the restore as a whole, and so is every
+batch that the kernel refuses.
 
 PKD-1: a packed batch leaves the same rules as a restore of the same lines.
 PKD-2: nothing is packed that could carry state over from the rule it was learned of (counters
@@ -42,7 +42,7 @@ _Block = tuple[tuple[bytes, bytes, bytes], ...]
 
 
 class Drifted(Exception):
-    """Somebody else changed this chain of ours since it was read."""
+    """Another program changed this chain of ours since it was read."""
 
 
 class Packer:
@@ -225,7 +225,7 @@ class Packer:
         return block
 
     def _make_ready(self, rule: str, body: bytes, own: bytes) -> None:
-        """The next of this very rule needs its hash alone."""
+        """Keep a packed rule: its next use differs in the hash alone."""
         if len(self._ready) >= _MOST:
             self._ready.clear()
         # A hash stands there once, or its rule would not be known (`_in_pieces`).
@@ -233,11 +233,11 @@ class Packer:
         self._ready[rule] = before, after
 
     def send(self, requests: Sequence[bytes]) -> None:
-        """Have it done. Raises `KernelError`: nothing of it was."""
+        """Commit a batch. Raises `KernelError`: the kernel did nothing of it."""
         self._connect().commit(requests, [f"table {self._table}"] * len(requests))
 
     def learn(self, lines: Iterable[Step]) -> None:
-        """These were restored just now: what was seen before is read from the kernel."""
+        """Learn from lines that were just restored: a kind seen before is read from the kernel."""
         unknown: dict[str, list[Line]] = {}
         for step in lines:
             line = self._reader.read(str(step))
@@ -263,7 +263,7 @@ class Packer:
                         break
 
     def forget(self) -> None:
-        """Believe nothing any more."""
+        """Forget all that was learned."""
         self._known.clear()
         self._seen.clear()
         self._reader.forget()

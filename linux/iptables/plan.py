@@ -8,7 +8,7 @@ one transaction, so packets see either the old table or the new one.
 IPT-2: the plan names no chain and no rule that is not ours.
 IPT-3: a chain whose hashes are as desired does not appear in the plan.
 IPT-4: after the plan, `inserts` stand first and `appends` last in their kernel chains.
-IPT-8: a plan without sweep takes no rule away unless a wanted chain must be rewritten.
+IPT-8: a plan without sweep takes no rule away unless a desired chain must be rewritten.
 Tested in tests/linux/test_iptables_plan.py and, with the kernel, test_iptables.py.
 """
 
@@ -32,7 +32,7 @@ class Plan:
     """What one restore does: its steps, and what they leave.
 
     `chains` and `kernel` hold what differs afterwards (None: the chain is gone); `garbage` names
-    chains that hold, or are, what is not wanted; `frees` says that rules are taken away.
+    chains that are undesired or hold undesired rules; `frees` says that rules are taken away.
     """
 
     steps: tuple[Step, ...]
@@ -91,8 +91,8 @@ def make_plan(
     """The lines that turn `actual` into `desired` (IPT-2, IPT-3, IPT-4).
 
     Chains of `keep` are emptied but not removed: a rule of another program still names them.
-    `only`: look at these chains alone, the others are known to be right. Without `sweep` what
-    is not wanted stays where it does no harm: chains, and rules of unordered chains (IPT-8).
+    `only`: look at these chains alone, the others are known to be right. Without `sweep` undesired
+    objects stay where they do no harm: chains, and rules of unordered chains (IPT-8).
     """
     draft = _Draft(actual, desired, backend, sweep)
     for name in desired.chains if only is None else (n for n in only if n in desired.chains):
@@ -121,7 +121,7 @@ class _Draft:
         self._frees = False
 
     def change(self, name: str) -> None:
-        """Make a wanted chain as it should be."""
+        """Make a chain as desired."""
         chain, have = self._desired.chains[name], self._actual.chains.get(name)
         if have == chain.hashes:
             return
@@ -157,7 +157,7 @@ class _Draft:
             self._rules += _edit_in_place(name, have, chain)
 
     def remove(self, unwanted: Sequence[str], keep: Collection[str]) -> None:
-        """Chains that are not wanted; those of `keep` are emptied alone."""
+        """Remove undesired chains; those of `keep` are only emptied."""
         if not self._sweep:
             self._garbage.update(unwanted)
             return
@@ -198,7 +198,7 @@ class _Draft:
 def _edit_unordered(
     name: str, have: tuple[str, ...], chain: RenderedChain, sweep: bool
 ) -> tuple[list[Step], tuple[str, ...], bool]:
-    """Steps, the hashes they leave, and whether there are rules that are not wanted."""
+    """Steps, the hashes they leave, and whether there are undesired rules."""
     missing = dict(zip(chain.hashes, chain.plain_rules, strict=True))
     surplus: list[Removal] = []
     stay: list[str] = []

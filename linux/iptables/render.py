@@ -1,4 +1,4 @@
-"""What is wanted in a table, as rules with their hashes, and the lines of a restore: pure.
+"""The desired rules of a table with their hashes, and the lines of a restore: pure.
 
 A rule carries its hash in a comment, so that a dump tells what it is without its text. A chain
 that did not change since the last time is not rendered again.
@@ -22,7 +22,7 @@ _ACTION = re.compile(rf"(?:^| ){JUMP}")
 
 @dataclass(frozen=True)
 class Desired:
-    """All that we want in one table.
+    """All that is desired in one table.
 
     A rule is its text without "-A CHAIN": matches, comments and action in iptables' syntax,
     e.g. `-m comment --comment "Unknown interface" --jump DROP`. We add the hash comment.
@@ -43,7 +43,7 @@ class Desired:
 class Addition:
     """The line of a restore that adds a rule; as text only where text is asked for.
 
-    `rule` is as it was wanted, `comment` makes the match that carries its hash; `first`: at the
+    `rule` is the plain rule, `comment` makes the match that carries its hash; `first`: at the
     chain's begin, not at its end.
     """
 
@@ -165,7 +165,7 @@ class Renderer:
         }
 
     def forget(self, name: str) -> None:
-        """A chain is not wanted any more."""
+        """A chain is not desired any more."""
         self._known.pop(name, None)
 
     def _chain(

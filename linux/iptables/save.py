@@ -93,7 +93,7 @@ def parse_counters(output: str, table: str) -> dict[str, list[tuple[int, int, st
 def _kernel_rule(text: str, builtin: bool, scheme: HashScheme) -> KernelRule:
     rule_hash = scheme.hash_in(text)
     # A jump of ours may lack its hash (an older version, an operator's repair); in a foreign
-    # user chain it is somebody's own decision and stays.
+    # user chain another program or an operator put it there, and it stays.
     if rule_hash or (builtin and scheme.jumps_to_ours(text)):
         return KernelRule(rule_hash, text)
     return FOREIGN

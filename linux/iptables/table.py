@@ -1,12 +1,12 @@
 """One iptables table of one family: cached actual state, commit of what differs.
 
-Problem: reading the table back before each write costs as much as the write. So what we wrote is
-remembered, a commit compares with the memory, and the periodic `refresh` finds drift. Whatever
-goes wrong drops the memory, and the next attempt starts from a dump.
+Problem: a dump before each write costs as much as the write. So the table remembers what it
+wrote, a commit compares with the memory, and the periodic `refresh` finds drift. An error drops
+the memory, and the next attempt starts from a dump.
 
-What is wanted is kept here too, chain by chain, so a change costs what it touches. Taking rules
-away makes iptables-nft, or whoever writes rules next, wait for the kernel's readers (10 to 20 ms),
-so `commit` may leave what nobody wants to a later sweep.
+The desired chains are kept here too, so a change costs what it touches. After a removal of rules
+iptables-nft, or the next writer of rules, waits for the kernel's readers (10 to 20 ms). So
+`commit` may leave undesired chains and rules to a later sweep.
 
 IPT-5: no program runs while nothing changed; a change costs one restore.
 IPT-6: a chain that cannot be removed (a foreign rule names it) is left empty and does not hold
@@ -50,7 +50,7 @@ class Report:
     """What a commit did.
 
     `drift` names what a dump found different from our last write; `garbage` the chains that
-    hold, or are, what nobody wants any more.
+    are undesired, or hold undesired rules.
     """
 
     chains_written: tuple[str, ...] = ()
@@ -129,7 +129,7 @@ class Table:
         """How many lines were written, with and without a program."""
         return self._programs.lines
 
-    # -- what is wanted ------------------------------------------------------------------------
+    # -- desired state -------------------------------------------------------------------------
 
     def want(
         self, chain: str, rules: Sequence[str], *, unordered: bool = False, closed: bool = False
@@ -146,7 +146,7 @@ class Table:
             self._changed.add(chain)
 
     def unwant(self, chain: str) -> None:
-        """Nobody wants this chain any more."""
+        """The chain is not desired any more."""
         if self._desired.chains.pop(chain, None) is not None:
             self._renderer.forget(chain)
             self._changed.add(chain)
@@ -168,16 +168,16 @@ class Table:
 
     @property
     def chains(self) -> int:
-        """How many chains of ours are wanted."""
+        """How many chains of ours are desired."""
         return len(self._desired.chains)
 
     @property
     def rules(self) -> int:
-        """How many rules are wanted in chains of ours."""
+        """How many rules are desired in chains of ours."""
         return sum(len(chain.hashes) for chain in self._desired.chains.values())
 
     def differs(self, chain: str) -> bool:
-        """Whether the kernel has a chain of this name with other rules than are wanted."""
+        """Whether the kernel has a chain of this name with other rules than desired."""
         if self._actual is None:
             return True
         have, desired = self._actual.chains.get(chain), self._desired.chains.get(chain)
@@ -226,13 +226,13 @@ class Table:
     async def commit(
         self, desired: Desired | None = None, *, refresh: bool = False, sweep: bool = True
     ) -> Report:
-        """Makes the table as wanted with at most one restore; none when nothing differs.
+        """Makes the table as desired with at most one restore; none when nothing differs.
 
-        `desired`: want exactly this first. The first commit, one after an error and one with
-        `refresh=True` dump before they compare. Without `sweep` what nobody wants may stay; where
-        rules must be taken away all the same, it goes along. Raises `CommandError` when the
-        restore still fails after retries, `ValueError` when `desired` holds what iptables could
-        misread.
+        `desired`: the whole desired state, from now on. The first commit, one after an error and
+        one with `refresh=True` dump before they compare. Without `sweep` undesired objects may
+        stay; where rules must be removed all the same, they go along. Raises `CommandError` when
+        the restore still fails after retries, `ValueError` when `desired` holds what iptables
+        could misread.
         """
         async with self._turn:
             if desired is not None:
@@ -245,7 +245,7 @@ class Table:
                 if self._actual is None or (refresh and attempt == 1):
                     drift = await self._dump() or drift
                 plan = self._plan(sweep)
-                # What is wanted meanwhile belongs to the next commit.
+                # What becomes desired meanwhile belongs to the next commit.
                 changed, self._changed = self._changed, set()
                 try:
                     await self._write(plan)
@@ -314,7 +314,7 @@ class Table:
             self._packer.forget()
 
     def _holds(self, plan: Plan, actual: Actual) -> None:
-        """The kernel has what the plan wanted."""
+        """The kernel has what the plan wrote."""
         for name, hashes in plan.chains.items():
             if hashes is None:
                 actual.chains.pop(name, None)
@@ -335,7 +335,7 @@ class Table:
 
     def _plan(self, sweep: bool) -> Plan:
         if not sweep:
-            # What was not wanted before still is not: only a sweep looks at it again.
+            # What was undesired before still is: only a sweep looks at it again.
             plan = self._plan_of(self._changed, sweep=False)
             garbage = (self._garbage - self._changed) | plan.garbage
             # Where the wait must be paid, now is as good as later.
@@ -371,8 +371,8 @@ class Table:
     async def _write_packed(self, plan: Plan) -> bool:
         """Write without a program, where all of it is known; False: nothing was written.
 
-        Raises `CommandError` where the kernel gave no answer, so that nobody knows, and where it
-        has not what was read.
+        Raises `CommandError` where the kernel gave no answer, so that the outcome is unknown, and
+        where it has not what was read.
         """
         if plan.size > _LARGE:
             return False

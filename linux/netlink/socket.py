@@ -280,7 +280,7 @@ class Socket(Closing):
 
     def _send(self, data: bytearray) -> None:
         try:
-            # To the kernel, as long as the socket is not connected to anybody (netlink(7)).
+            # An unconnected netlink socket sends to the kernel (netlink(7)).
             self._socket.send(data)
         except OSError as error:
             raise KernelError(error.errno or errno.EIO, "send to netlink") from error

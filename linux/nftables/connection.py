@@ -1,6 +1,6 @@
 """The socket to nf_tables: batches that happen whole or not at all, and dumps.
 
-Problem: the kernel takes a batch from one datagram only, applies it under one lock and tells of
+Problem: the kernel takes a batch from one datagram only, applies it under one lock and reports
 each refused message; it never acknowledges the end. So a batch is one send, its last real message
 asks for the answer, and the first refusal is the error.
 

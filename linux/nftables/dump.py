@@ -69,7 +69,7 @@ def _hook(attributes: m.Attributes) -> Hook | None:
     priority = int.from_bytes(inside[messages.HOOK_PRIORITY], "big", signed=True)
     kind = m.as_text(attributes.get(messages.CHAIN_TYPE, b""))
     accepts = int.from_bytes(attributes.get(messages.CHAIN_POLICY, b"\1"), "big") == 1
-    # A chain whose policy somebody changed has no hook that we ever want.
+    # A chain whose policy was changed gets a hook that no desired chain has.
     return Hook(
         kind if accepts else f"{kind}, policy drop",
         int.from_bytes(inside[messages.HOOK_NUMBER], "big"),

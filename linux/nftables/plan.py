@@ -1,4 +1,4 @@
-"""From what is wanted and what is there to requests in an order that the kernel takes.
+"""From desired and actual to requests in an order that the kernel takes.
 
 A chain is emptied and filled next to each other, so that the requests may be cut into parts
 between chains: an empty chain is never met. Chains that the kernel calls come last: what they
@@ -126,7 +126,7 @@ class Plan:
             self._split(wait=False)
         for change in changes:
             self._elements(change)
-        # No rule asks these maps any more; their elements may lead to chains that go with them.
+        # No rule asks these maps any more; their elements may lead to chains that go too.
         if any(change.actual.maps.keys() - change.desired.maps.keys() for change in changes):
             self._split(wait=True)
         for change in changes:

@@ -25,7 +25,7 @@ _LENGTH = 16
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """One rule: its expressions in order and what people read beside it."""
+    """One rule: its expressions in order and the comment that people read."""
 
     parts: tuple[Part, ...]
     comment: str = ""

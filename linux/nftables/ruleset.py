@@ -1,14 +1,14 @@
-"""Our tables of both families: what is wanted, what the kernel has, one batch for the difference.
+"""Our tables of both families: desired, actual, and one batch for the difference.
 
-Problem: the tables are ours alone, so nothing of others is ever read or written; but somebody may
-flush them, and reading them before each write would cost more than the write. What was written is
-remembered, as hashes; a commit compares with the memory and `refresh` finds drift. Whatever goes
-wrong drops the memory, and the next attempt starts from a dump.
+Problem: the tables are ours alone, so those of others are never read or written. But another
+program may flush ours, and a dump before each write would cost more than the write. The ruleset
+remembers what it wrote, as hashes; a commit compares with the memory and `refresh` finds drift. An
+error drops the memory, and the next attempt starts from a dump.
 
 A changed chain is emptied and filled again in the same batch; unchanged chains, and the counters
-of their rules, stay as they are. Nobody sees a state between two batches. What is taken away the
-kernel holds until its readers have left, and who removes links waits for that too; so a commit may
-leave to a later sweep what nobody wants: elements, and chains that the kernel does not call.
+of their rules, stay as they are. No packet meets a half-written batch. The kernel holds removed
+objects until their readers have left, and a removal of links waits for that too. So a commit may
+leave undesired objects to a later sweep: elements, and chains that the kernel does not call.
 
 NFT-1: nothing is sent while nothing changed; all changes of both families are one batch, and one
        more where an interface begins to lead to a chain that is made, or a rule to ask a set of
@@ -41,11 +41,11 @@ from linux.nftables.rules import Packed
 
 _TRIES = 3
 _FIRST_PAUSE = 0.02
-# Somebody else may have changed the tables since they were read; else it is refused again.
+# Another program may have changed the tables since the dump; else it is refused again.
 _RACES = (errno.ENOENT, errno.EEXIST, errno.EBUSY, errno.EINTR)
 _TRIAL = "trial"
 _FEW = 60
-"""Chains and elements that are written without others having their turn."""
+"""Chains and elements that are written in the event loop."""
 _BIG = 64 << 10
 _READERS_LEAVE = 0.05
 """Seconds in which every packet has left rules that are gone: it takes microseconds, unless the
@@ -76,7 +76,7 @@ class Ruleset(Closing):
         self._actual: dict[Family, Actual] | None = None
         self._changed: set[tuple[Family, str]] = set()
         self._touched: set[tuple[Family, str, str]] = set()
-        # Chains and elements that nobody wants any more, since a commit without sweep.
+        # Undesired chains and elements, left by commits without sweep.
         self._unswept: tuple[set[tuple[Family, str]], set[tuple[Family, str, str]]] = set(), set()
         # Where a set of ports may have lost its last rule.
         self._ports_changed: set[Family] = set()
@@ -92,7 +92,7 @@ class Ruleset(Closing):
         """Closes the connection; the rules stay."""
         self._connection.close()
 
-    # -- what is wanted ----------------------------------------------------------------------------
+    # -- desired state -----------------------------------------------------------------------------
 
     def want(self, family: Family, chain: str, rules: Packed, hook: Hook | None = None) -> None:
         """A chain, whole; nothing happens before the next commit."""
@@ -105,7 +105,7 @@ class Ruleset(Closing):
                 self._ports_changed.add(family)
 
     def unwant(self, family: Family, chain: str) -> None:
-        """Nobody wants this chain any more."""
+        """The chain is not desired any more."""
         before = self._desired[family].chains.pop(chain, None)
         if before is not None:
             self._changed.add((family, chain))
@@ -127,7 +127,7 @@ class Ruleset(Closing):
             self._touched.add((family, name, interface))
 
     def unwant_element(self, family: Family, name: str, interface: str) -> None:
-        """The map says nothing of this interface any more."""
+        """The map has no element of this interface any more."""
         if self._desired[family].maps[name].pop(interface, None) is not None:
             self._touched.add((family, name, interface))
 
@@ -143,17 +143,17 @@ class Ruleset(Closing):
 
     @property
     def garbage(self) -> bool:
-        """Whether something stands that nobody wants."""
+        """Whether the kernel has something undesired."""
         return any(self._unswept) or bool(self._ports_changed)
 
     @property
     def chains(self) -> int:
-        """How many chains are wanted."""
+        """How many chains are desired."""
         return sum(len(desired.chains) for desired in self._desired.values())
 
     @property
     def rules(self) -> int:
-        """How many rules are wanted."""
+        """How many rules are desired."""
         return sum(
             len(packed.hashes)
             for desired in self._desired.values()
@@ -162,11 +162,11 @@ class Ruleset(Closing):
 
     @property
     def maps(self) -> int:
-        """How many maps are wanted."""
+        """How many maps are desired."""
         return sum(len(desired.maps) for desired in self._desired.values())
 
     def differs(self, family: Family, chain: str) -> bool:
-        """Whether the kernel has a chain of this name with other rules than are wanted."""
+        """Whether the kernel has a chain of this name with other rules than desired."""
         if self._actual is None:
             return True
         have = self._actual[family].chains.get(chain)
@@ -182,7 +182,7 @@ class Ruleset(Closing):
 
     async def _dump(self) -> tuple[str, ...]:
         self.dumps += 1
-        # Before the reading: who changes the tables during it may have changed what was read.
+        # Before the reading: a change during it may concern what was read already.
         self.doubted = False
         self._actual = None
         known, touched = self._changed | self._unswept[0], self._touched | self._unswept[1]
@@ -222,19 +222,18 @@ class Ruleset(Closing):
         return tuple(drifted) if self._committed else ()
 
     async def commit(self, *, refresh: bool = False, sweep: bool = True) -> Report:
-        """Makes the tables as wanted with at most one batch.
+        """Makes the tables as desired with at most one batch.
 
         The first commit, one after an error or a doubt and one with `refresh` dump before they
-        compare.
-        Without `sweep` what nobody wants may stay. Raises `KernelError` when the kernel still
-        refuses after retries.
+        compare. Without `sweep` undesired objects may stay. Raises `KernelError` when the kernel
+        still refuses after retries.
         """
         async with self._turn:
             drift: tuple[str, ...] = ()
             for attempt in range(1, _TRIES + 1):
                 if self._actual is None or self.doubted or (refresh and attempt == 1):
                     drift = await self._dump() or drift
-                # What was to stay may need what is to go.
+                # A chain that was left for the sweep may be in the way of one that is desired.
                 all_goes = sweep or attempt > 1
                 changed, touched = self._take(all_goes)
                 plan = self._plan(changed, touched, sweep=all_goes)
@@ -302,7 +301,7 @@ class Ruleset(Closing):
         return changed - idle, touched - gone
 
     def _idle(self, family: Family, chain: str) -> bool:
-        """Whether nobody wants this chain, and the kernel does not call it."""
+        """Whether this chain is undesired, and the kernel does not call it."""
         assert self._actual is not None
         have = self._actual[family].chains.get(chain)
         return chain not in self._desired[family].chains and have is not None and have[0] is None

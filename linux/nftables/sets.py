@@ -1,4 +1,4 @@
-"""Named sets of our tables, with the face of `linux.ipset.IPSets`: members are text.
+"""Named sets of our tables, with the interface of `linux.ipset.IPSets`: members are text.
 
 A member is spelled as ipset spells it: "10.0.0.0/26" and "10.0.0.1" (hash:net),
 "10.0.0.1" (hash:ip), "10.0.0.1,tcp:80" (hash:ip,port). The first becomes an interval set, in
@@ -180,7 +180,7 @@ class NamedSets(Closing):
             known.count = len(decoded)
             return decoded
         ranges = _pairs(elements, known.family)
-        # What somebody removed no longer covers anything; what still lies in a range is there.
+        # A range that was removed covers nothing; a member that still lies in a range is present.
         covered = [each for each in known.ranges.covered() if _lies_in(each, ranges)]
         known.ranges = intervals.Intervals(known.family)
         known.ranges.add(ranges)

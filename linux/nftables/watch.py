@@ -1,8 +1,8 @@
-"""Hears at once when somebody else changes one of our tables.
+"""Reports at once when another program changes one of our tables.
 
 Problem: a table is read back at intervals, and `nft flush ruleset`, which many start-up scripts
-do, would leave a node without rules until then. The kernel tells of every change and who made it.
-What we do ourselves is filtered in the kernel, so own writes cost no wake-up and no room.
+do, would leave a node without rules until then. The kernel reports every change and its sender.
+A filter in the kernel drops our own writes, so they cost no wake-up and no room.
 
 NFW-1: after a change of a table of this name by another socket, `changed` is called; also when
        messages were lost.
@@ -45,7 +45,7 @@ class Watch(Closing):
         return self._connection.fileno()
 
     def close(self) -> None:
-        """Hears nothing any more; twice is fine."""
+        """Stops; twice is fine."""
         if self._connection.fileno() >= 0:
             self._loop.remove_reader(self._connection.fileno())
         self._connection.close()
