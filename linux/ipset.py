@@ -23,7 +23,8 @@ from typing import Literal
 from linux.closing import Closing
 from linux.errors import KernelError
 from linux.netlink import wire as m
-from linux.netlink.socket import NETLINK_NETFILTER, Result, Socket
+from linux.netlink.answers import Result
+from linux.netlink.socket import NETLINK_NETFILTER, Socket
 from linux.rtnl import address_from, family_of
 
 SetType = Literal["hash:ip", "hash:net", "hash:ip,port"]

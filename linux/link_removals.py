@@ -11,15 +11,13 @@ Tested in tests/linux/test_link_removals.py.
 from __future__ import annotations
 
 import asyncio
-import errno
 from collections.abc import Callable
 
 from linux import links
 from linux.closing import Closing
-from linux.monitor import LINKS
+from linux.message_filters import only_type
 from linux.netlink import Socket
-from linux.netlink.socket import split
-from linux.rtnl import RTM_DELLINK
+from linux.rtnl import GROUP_LINK, RTM_DELLINK
 
 _FAMILY_ONLY_PORTS = 7  # AF_BRIDGE: a port left its bridge, the link stays
 
@@ -30,31 +28,25 @@ class LinkRemovals(Closing):
     def __init__(self, left: Callable[[links.Link | None], None]) -> None:
         self._left = left
         self._loop = asyncio.get_running_loop()
-        self._socket = Socket(groups=tuple(LINKS))
+        self._socket = Socket(groups=(GROUP_LINK,))
         # All other messages of links (an ADD makes a dozen) stay in the kernel.
-        swapped = int.from_bytes(RTM_DELLINK.to_bytes(2, "little"), "big")
-        native = memoryview(b"\1\0").cast("H")[0] == 1
-        kind = swapped if native else RTM_DELLINK
-        self._socket.take_only(
-            [(0x28, 0, 0, 4), (0x15, 0, 1, kind), (0x06, 0, 0, 0xFFFFFFFF), (0x06, 0, 0, 0)]
-        )
+        self._socket.attach_filter(only_type(RTM_DELLINK))
         self._socket.setblocking(False)
         self._open = True
         self._loop.add_reader(self._socket.fileno(), self._readable)
 
     def _readable(self) -> None:
-        while self._open:
-            try:
-                data = self._socket.receive()
-            except BlockingIOError:
+        try:
+            datagrams = list(self._socket.read_waiting())
+        except OSError:
+            self.close()
+            raise
+        for messages in datagrams:
+            if not self._open:
                 return
-            except OSError as error:
-                if error.errno != errno.ENOBUFS:
-                    self.close()
-                    raise
+            if messages is None:
                 self._left(None)
-                continue
-            for kind, _, _, body in split(data):
+            for kind, _, _, body in messages or ():
                 if kind == RTM_DELLINK and body[0] != _FAMILY_ONLY_PORTS:
                     self._left(links.decode(body))
 

@@ -22,7 +22,8 @@ from socket import AF_INET, AF_INET6, AF_UNSPEC
 
 from linux.errors import KernelError
 from linux.netlink import wire as m
-from linux.netlink.socket import Result, Socket
+from linux.netlink.answers import Result
+from linux.netlink.socket import Socket
 from linux.rtnl import (
     RTM_DELLINK,
     RTM_GETLINK,

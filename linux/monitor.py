@@ -20,14 +20,16 @@ import asyncio
 import errno
 import struct
 import sys
-from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable
 from dataclasses import dataclass, replace
-from socket import AF_INET6, AF_UNSPEC
+from socket import AF_UNSPEC
 
 from linux import addresses, links, neighbours, routes, rtnl, vxlan
 from linux.closing import Closing
+from linux.message_filters import without_routes_of
 from linux.netlink import wire as m
-from linux.netlink.socket import Socket, split
+from linux.netlink.answers import split
+from linux.netlink.socket import Program, Socket
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +114,6 @@ NEIGHBOURS = (rtnl.GROUP_NEIGH,)
 SETTINGS = (rtnl.GROUP_IPV4_NETCONF, rtnl.GROUP_IPV6_NETCONF)
 _NETCONF_INDEX = 1
 _DATAGRAMS_PER_TURN = 64
-_LOCAL = 255
-_SCOPE_LINK = 253
 _SHAPES_KEPT = 1024
 UNREADABLE = (struct.error, LookupError, ValueError)
 """What reading a message that is cut short, or holds what it should not, may raise."""
@@ -141,7 +141,7 @@ class Monitor(Closing):
         *,
         limit: int = 65536,
         own: int = 0,
-        only: Sequence[tuple[int, int, int, int]] = (),
+        only: Program = (),
         linger: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self._limit, self._linger = limit, linger
@@ -155,7 +155,7 @@ class Monitor(Closing):
         self._loop = asyncio.get_running_loop()
         self._socket = Socket(groups=tuple(groups))
         if program := without_routes_of(own) if own else only:
-            self._socket.take_only(program)
+            self._socket.attach_filter(program)
         self._socket.setblocking(False)
         self._shapes: routes.Shapes = {}
         self._loop.add_reader(self._socket.fileno(), self._on_readable)
@@ -293,46 +293,6 @@ class Monitor(Closing):
             self._wake.set()
 
 
-WITHOUT_LINK_LOCAL = [
-    (0x30, 0, 0, 16),  # the family
-    (0x15, 0, 2, AF_INET6),
-    (0x30, 0, 0, 19),  # the scope, which the kernel works out from an IPv6 address
-    (0x15, 1, 0, _SCOPE_LINK),
-    (0x06, 0, 0, 0xFFFFFFFF),
-    (0x06, 0, 0, 0),
-]
-"""A filter program for addresses (rtnetlink(7), struct ifaddrmsg): all but those of fe80::/10, of
-which every link of a pod has one."""
-
-_NEIGHBOUR_STATE = 24
-PERMANENT_ONLY = [
-    (0x28, 0, 0, _NEIGHBOUR_STATE),
-    (0x45, 0, 1, int.from_bytes(struct.pack("=H", neighbours.PERMANENT), "big")),
-    (0x06, 0, 0, 0xFFFFFFFF),
-    (0x06, 0, 0, 0),
-]
-"""A filter program for neighbours (rtnetlink(7), struct ndmsg): the permanent ones. ARP and
-neighbour discovery change others many times a second on a large node; the loop sleeps then."""
-
-
-def without_routes_of(port: int) -> list[tuple[int, int, int, int]]:
-    """A filter program (`Socket.take_only`): all but route messages of one sender, and those of the
-    kernel's own table (`local`, ip-route(8)), which it keeps by itself. Pure."""
-    # It reads in network order what the kernel wrote in its own.
-    new, gone = (_swapped("=H", kind) for kind in (rtnl.RTM_NEWROUTE, rtnl.RTM_DELROUTE))
-    return [
-        (0x28, 0, 0, 4),  # the type
-        (0x15, 1, 0, new),
-        (0x15, 0, 4, gone),
-        (0x20, 0, 0, 12),  # the sender
-        (0x15, 3, 0, _swapped("=I", port)),
-        (0x30, 0, 0, 20),  # the table
-        (0x15, 1, 0, _LOCAL),
-        (0x06, 0, 0, 0xFFFFFFFF),
-        (0x06, 0, 0, 0),
-    ]
-
-
 @dataclass(frozen=True, slots=True)
 class _LinkTold:
     """A message of a link that is not decoded yet."""
@@ -365,10 +325,6 @@ def _read(pending: Iterable[Event | _LinkTold]) -> list[Event]:
         return [each.read() if isinstance(each, _LinkTold) else each for each in pending]
     except UNREADABLE:
         return [Overrun()]
-
-
-def _swapped(form: str, number: int) -> int:
-    return int.from_bytes(struct.pack(form, number), "big")
 
 
 def decode(

@@ -22,7 +22,7 @@ from ipaddress import IPv4Address, IPv6Address
 from linux.closing import Closing
 from linux.errors import KernelError
 from linux.netlink import wire as m
-from linux.netlink.socket import NETLINK_NETFILTER, Socket, split
+from linux.netlink.socket import NETLINK_NETFILTER, Socket
 
 _SUBSYSTEM = 4 << 8
 _PACKET, _CONFIG = _SUBSYSTEM, _SUBSYSTEM | 1
@@ -103,19 +103,15 @@ class Reader(Closing):
     def read(self) -> list[Logged]:
         """The packets that arrived, without waiting. Raises `KernelError` if the socket fails."""
         packets: list[Logged] = []
-        while True:
-            try:
-                data = self._socket.receive()
-            except BlockingIOError:
-                return packets
-            except OSError as error:
-                if error.errno != errno.ENOBUFS:
-                    raise KernelError(error.errno or errno.EIO, "read NFLOG") from error
-                self.lost += 1
-                continue
-            for kind, _, _, body in split(data):
-                if kind == _PACKET:
-                    packets.append(parse(body))
+        try:
+            for messages in self._socket.read_waiting():
+                if messages is None:
+                    self.lost += 1
+                else:
+                    packets += [parse(body) for kind, _, _, body in messages if kind == _PACKET]
+        except OSError as error:
+            raise KernelError(error.errno or errno.EIO, "read NFLOG") from error
+        return packets
 
     def close(self) -> None:
         """Give the groups back; twice is fine."""

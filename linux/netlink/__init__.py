@@ -3,7 +3,8 @@
 Public: `Socket`, `Result`, `open_in_netns`, `Message` helpers. See `wire.py` for building.
 """
 
-from linux.netlink.socket import NETLINK_NETFILTER, NETLINK_ROUTE, Result, Socket, open_in_netns
+from linux.netlink.answers import Result
+from linux.netlink.socket import NETLINK_NETFILTER, NETLINK_ROUTE, Socket, open_in_netns
 from linux.netlink.wire import Attributes, attribute, message, nest, parse_attributes, text, u32
 
 __all__ = [

@@ -16,64 +16,31 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import itertools
 import socket
 import struct
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 from linux import netns
 from linux.closing import Closing
 from linux.errors import KernelError
 from linux.netlink import wire as m
+from linux.netlink.answers import Message, Result, extended_text, read_error, split
 
 NETLINK_ROUTE, NETLINK_NETFILTER = 0, 12
 _SOL_NETLINK = 270
 _ADD_MEMBERSHIP, _CAP_ACK, _EXT_ACK, _STRICT_CHECK = 1, 10, 11, 12
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE, _SO_ATTACH_FILTER = 32, 33, 26
 _INSTRUCTION = struct.Struct("=HBBI")
-_SEQUENCE = struct.Struct("=I")
 _BUFFER = 8 << 20
 _SEND_CHUNK = 1 << 20
 _RECEIVE = 1 << 18
 _DUMP_TRIES = 20
 _SPACES = threading.local()
-_CAPPED, _ACK_TLVS = 0x100, 0x200
-_ERRMSG, _OFFSET = 1, 2
 
 
-@dataclass(slots=True)
-class Result:
-    """The fate of one request.
-
-    `errno` 0 is success. `detail` is the kernel's extended text. `answers` are the messages it
-    sent back (type, body without header): objects asked for, or the echo of a created one.
-    """
-
-    index: int
-    kind: int
-    errno: int
-    detail: str
-    answers: list[tuple[int, bytes]]
-
-    @property
-    def ok(self) -> bool:
-        """Whether the kernel did what was asked."""
-        return self.errno == 0
-
-    def error(self, what: str = "") -> KernelError | None:
-        """The failure as an exception value; `what` names the object ("add route 10.0.0.0/26")."""
-        if self.errno == 0:
-            return None
-        return KernelError(self.errno, what or f"netlink request type {self.kind}", self.detail)
-
-    def check(self, what: str = "") -> Result:
-        """Raises `KernelError` unless it went well; returns itself."""
-        error = self.error(what)
-        if error is not None:
-            raise error
-        return self
+Program = Sequence[tuple[int, int, int, int]]
+"""Instructions of a filter: (code, jump if true, jump if false, number)."""
 
 
 class Socket(Closing):
@@ -89,7 +56,7 @@ class Socket(Closing):
         self._socket = socket.socket(
             socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, family
         )
-        self._sequence = itertools.count(1)
+        self._sequence = 1
         try:
             # The kernel's own limit: with Python's, each call asks poll(2) first.
             limit = struct.pack("@ll", int(timeout), max(int(timeout % 1 * 1e6), 1))
@@ -122,10 +89,10 @@ class Socket(Closing):
         """What the kernel calls this socket: the sender of what was written by it."""
         return int(self._socket.getsockname()[0])
 
-    def take_only(self, program: Sequence[tuple[int, int, int, int]]) -> None:
+    def attach_filter(self, program: Program) -> None:
         """Receive only what a classic BPF program takes (socket(7), SO_ATTACH_FILTER).
 
-        Instructions are (code, jump if true, jump if false, number). Raises OSError.
+        Raises OSError.
         """
         code = ctypes.create_string_buffer(b"".join(_INSTRUCTION.pack(*line) for line in program))
         header = struct.pack("@HP", len(program), ctypes.addressof(code))
@@ -143,6 +110,23 @@ class Socket(Closing):
         space = _space()
         return bytes(memoryview(space)[: self._socket.recv_into(space)])
 
+    def read_waiting(self) -> Iterator[list[Message] | None]:
+        """The messages of each datagram that waits; None where the kernel dropped some (ENOBUFS).
+
+        For sockets that do not block. Raises OSError.
+        """
+        while True:
+            try:
+                data = self.receive()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno != errno.ENOBUFS:
+                    raise
+                yield None
+            else:
+                yield split(data)
+
     def close(self) -> None:
         """Closes the socket; twice is fine."""
         self._socket.close()
@@ -154,54 +138,28 @@ class Socket(Closing):
         afterwards. Raises `KernelError` only if the socket itself fails (no buffers, no answer).
         """
         results: list[Result] = []
-        batch = bytearray()
-        first = 0
-        for index, request in enumerate(messages):
-            if batch and len(batch) + len(request) > _SEND_CHUNK:
-                results += self._transact(batch, messages[first:index], first)
-                batch, first = bytearray(), index
-            batch += request
-            batch += bytes(-len(batch) & 3)
-        if batch:
-            results += self._transact(batch, messages[first:], first)
+        for first, batch in _batches(messages):
+            base = self._send_batch(batch)
+            kinds = (m.HEADER.unpack_from(request)[1] for request in batch)
+            fates = [Result(index, kind) for index, kind in enumerate(kinds, first)]
+            for place, kind, body in self._answers(base, len(batch)):
+                if kind == m.NLMSG_ERROR:
+                    fates[place].errno, fates[place].detail = read_error(body)
+                elif kind > m.NLMSG_OVERRUN:
+                    fates[place].answers.append((kind, body))
+            results += fates
         return results
 
     def transact_all(self, messages: Sequence[bytes]) -> dict[int, Result]:
         """As `transact`, for very many that mostly go well: only the failures, by their index."""
         failed: dict[int, Result] = {}
-        at = 0
-        while at < len(messages):
-            batch = bytearray()
-            first = sequence = at
-            base = next(self._sequence)
-            while at < len(messages) and (
-                not batch or len(batch) + len(messages[at]) <= _SEND_CHUNK
-            ):
-                offset = len(batch)
-                batch += messages[at]
-                batch += bytes(-len(batch) & 3)
-                sequence = (base + at - first) & 0xFFFFFFFF
-                _SEQUENCE.pack_into(batch, offset + 8, sequence)
-                at += 1
-            length, kind, flags, _, _ = m.HEADER.unpack_from(batch, offset)
-            m.HEADER.pack_into(batch, offset, length, kind, flags | m.NLM_F_ACK, sequence, 0)
-            self._sequence = itertools.count(base + at - first)
-            self._send(batch)
-            self._failures(first, base, at - first, failed)
-        return failed
-
-    def _failures(self, first: int, base: int, count: int, failed: dict[int, Result]) -> None:
-        """Read the answers of so many requests, until the last one's."""
-        while True:
-            for kind, _, sequence, body in self._messages("answer"):
-                number = (sequence - base) & 0xFFFFFFFF
-                if kind != m.NLMSG_ERROR or number >= count:
-                    continue
-                code, detail = _read_error(body)
+        for first, batch in _batches(messages):
+            base = self._send_batch(batch)
+            for place, kind, body in self._answers(base, len(batch)):
+                code, detail = read_error(body) if kind == m.NLMSG_ERROR else (0, "")
                 if code:
-                    failed[first + number] = Result(first + number, 0, code, detail, [])
-                if number == count - 1:
-                    return
+                    failed[first + place] = Result(first + place, 0, code, detail)
+        return failed
 
     def carry_out(self, messages: Sequence[bytes], what: str = "") -> None:
         """Sends all messages; raises `KernelError` for the first of them that failed.
@@ -215,31 +173,29 @@ class Socket(Closing):
         """Sends one message and raises `KernelError` if it failed."""
         return self.transact([request])[0].check(what)
 
-    def _transact(self, batch: bytearray, messages: Sequence[bytes], first: int) -> list[Result]:
-        results: dict[int, Result] = {}
-        offset = 0
-        last = 0
-        for index, request in enumerate(messages):
-            length, kind, flags, _, _ = m.HEADER.unpack_from(batch, offset)
-            last = next(self._sequence) & 0xFFFFFFFF
-            if index == len(messages) - 1:
-                flags |= m.NLM_F_ACK
-            m.HEADER.pack_into(batch, offset, length, kind, flags, last, 0)
-            results[last] = Result(first + index, kind, 0, "", [])
-            offset += (len(request) + 3) & ~3
-        self._send(batch)
-        done = False
-        while not done:
+    def _send_batch(self, requests: Sequence[bytes], acknowledged: int = -1) -> int:
+        """Sends them as one datagram; the sequence number of the first.
+
+        The request at `acknowledged` asks for an answer, by default the last one.
+        """
+        base = self._reserve(len(requests))
+        self._send(m.pack_batch(requests, base, acknowledged % len(requests)))
+        return base
+
+    def _reserve(self, count: int) -> int:
+        """The first of so many sequence numbers."""
+        first, self._sequence = self._sequence, (self._sequence + count) & 0xFFFFFFFF
+        return first
+
+    def _answers(self, base: int, count: int) -> Iterator[tuple[int, int, bytes]]:
+        """(place, type, body) of the answers to so many requests, until the last one's (NL-1)."""
+        ended = False
+        while not ended:
             for kind, _, sequence, body in self._messages("answer"):
-                result = results.get(sequence)
-                if result is None:
-                    continue
-                if kind == m.NLMSG_ERROR:
-                    result.errno, result.detail = _read_error(body)
-                    done = done or sequence == last
-                elif kind > m.NLMSG_OVERRUN:
-                    result.answers.append((kind, body))
-        return list(results.values())
+                place = (sequence - base) & 0xFFFFFFFF
+                if place < count:
+                    ended = ended or (kind == m.NLMSG_ERROR and place == count - 1)
+                    yield place, kind, body
 
     def dump(self, request: bytes, what: str = "") -> list[tuple[int, bytes]]:
         """All objects a dump request names, as (type, body). Raises `KernelError`.
@@ -254,10 +210,9 @@ class Socket(Closing):
 
     def _dump_once(self, request: bytes, what: str) -> list[tuple[int, bytes]] | None:
         length, kind, flags, _, _ = m.HEADER.unpack_from(request)
-        sequence = next(self._sequence) & 0xFFFFFFFF
-        data = bytearray(request)
-        m.HEADER.pack_into(data, 0, length, kind, flags | m.NLM_F_DUMP, sequence, 0)
-        self._send(data)
+        sequence = self._reserve(1)
+        header = m.HEADER.pack(length, kind, flags | m.NLM_F_DUMP, sequence, 0)
+        self._send(header + request[m.HEADER.size :])
         objects: list[tuple[int, bytes]] = []
         torn = False
         while True:
@@ -268,24 +223,24 @@ class Socket(Closing):
                 if kind == m.NLMSG_DONE:
                     code = -struct.unpack_from("=i", body)[0] if len(body) >= 4 else 0
                     if code > 0:
-                        raise KernelError(code, what or "netlink dump", _ext_text(body, 4))
+                        raise KernelError(code, what or "netlink dump", extended_text(body, 4))
                     return None if torn else objects
                 if kind == m.NLMSG_ERROR:
-                    code, detail = _read_error(body)
+                    code, detail = read_error(body)
                     if code:
                         raise KernelError(code, what or "netlink dump", detail)
                     return objects
                 if kind > m.NLMSG_OVERRUN:
                     objects.append((kind, body))
 
-    def _send(self, data: bytearray) -> None:
+    def _send(self, data: bytes | bytearray) -> None:
         try:
             # An unconnected netlink socket sends to the kernel (netlink(7)).
             self._socket.send(data)
         except OSError as error:
             raise KernelError(error.errno or errno.EIO, "send to netlink") from error
 
-    def _messages(self, what: str) -> list[tuple[int, int, int, bytes]]:
+    def _messages(self, what: str) -> list[Message]:
         try:
             data = self.receive()
         except BlockingIOError as error:
@@ -295,44 +250,24 @@ class Socket(Closing):
         return split(data)
 
 
+def _batches(messages: Sequence[bytes]) -> Iterator[tuple[int, Sequence[bytes]]]:
+    """The messages in parts that fit one datagram, each with the index of its first."""
+    first = size = 0
+    for index, message in enumerate(messages):
+        if size and size + len(message) > _SEND_CHUNK:
+            yield first, messages[first:index]
+            first, size = index, 0
+        size += (len(message) + 3) & ~3
+    if size:
+        yield first, messages[first:]
+
+
 def _space() -> bytearray:
     """This thread's space to receive in: made anew each time, malloc would map and unmap it."""
     space: bytearray | None = getattr(_SPACES, "space", None)
     if space is None:
         space = _SPACES.space = bytearray(_RECEIVE)
     return space
-
-
-def split(data: bytes) -> list[tuple[int, int, int, bytes]]:
-    """(type, flags, sequence, body) of each message in a datagram."""
-    messages = []
-    offset = 0
-    end = len(data)
-    while offset + m.HEADER.size <= end:
-        length, kind, flags, sequence, _ = m.HEADER.unpack_from(data, offset)
-        if length < m.HEADER.size or offset + length > end:
-            break
-        messages.append((kind, flags, sequence, data[offset + m.HEADER.size : offset + length]))
-        offset += (length + 3) & ~3
-    return messages
-
-
-def _read_error(body: bytes) -> tuple[int, str]:
-    code, length = struct.unpack_from("=iI", body)
-    if not code:
-        return 0, ""
-    # The refused request's header follows the code; its payload too, unless the kernel capped it.
-    offset = 4 + m.HEADER.size
-    rest = body[offset:]
-    text = _ext_text(body, offset) or _ext_text(body, 4 + ((length + 3) & ~3))
-    return -code, text if rest else ""
-
-
-def _ext_text(body: bytes, offset: int) -> str:
-    if offset >= len(body):
-        return ""
-    value = m.parse_attributes(body, offset).get(_ERRMSG)
-    return m.as_text(value) if value else ""
 
 
 def open_in_netns(fd: int, *, groups: Sequence[int] = (), timeout: float = 10.0) -> Socket:

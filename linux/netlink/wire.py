@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 HEADER = struct.Struct("=IHHII")  # length, type, flags, sequence, port
+_FLAGS, _SEQUENCE = struct.Struct("=H"), struct.Struct("=I")
 _ATTRIBUTE = struct.Struct("=HH")  # length, type
 _PAD = (b"", b"\0\0\0", b"\0\0", b"\0")
 
@@ -31,6 +32,20 @@ Attributes = dict[int, bytes]
 def message(kind: int, flags: int, body: bytes) -> bytes:
     """A whole request of this type; `flags` come on top of NLM_F_REQUEST."""
     return HEADER.pack(HEADER.size + len(body), kind, flags | NLM_F_REQUEST, 0, 0) + body
+
+
+def pack_batch(requests: Sequence[bytes], base: int, acknowledged: int) -> bytearray:
+    """Requests as one datagram, numbered from `base` on; one of them asks to be acknowledged."""
+    batch = bytearray()
+    for place, request in enumerate(requests):
+        start = len(batch)
+        batch += request
+        if len(batch) & 3:
+            batch += bytes(-len(batch) & 3)
+        _SEQUENCE.pack_into(batch, start + 8, (base + place) & 0xFFFFFFFF)
+        if place == acknowledged:
+            _FLAGS.pack_into(batch, start + 6, _FLAGS.unpack_from(request, 6)[0] | NLM_F_ACK)
+    return batch
 
 
 def attribute(kind: int, value: bytes) -> bytes:

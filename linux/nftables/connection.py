@@ -10,21 +10,18 @@ Tested in tests/linux/test_nftables.py.
 
 from __future__ import annotations
 
-import ctypes
 import errno
-import itertools
 import socket
-import struct
 from collections.abc import Sequence
 
 from linux.errors import KernelError
 from linux.netlink import wire as m
-from linux.netlink.socket import NETLINK_NETFILTER, Socket, _read_error
+from linux.netlink.answers import read_error
+from linux.netlink.socket import NETLINK_NETFILTER, Socket
 from linux.nftables import messages
 from linux.nftables.expressions import Family, TableFamily
 
-_SO_SNDBUFFORCE, _ATTACH_FILTER = 32, 26
-_SEQUENCE = struct.Struct("=I")
+_SO_SNDBUFFORCE = 32
 _MOST = 256 << 20
 
 
@@ -63,18 +60,6 @@ class Connection(Socket):
         request = messages.request(messages.GETGEN, 0, None, b"")
         return self.transact([request])[0].ok
 
-    @property
-    def port(self) -> int:
-        """What the kernel calls this socket."""
-        port: int = self._socket.getsockname()[0]
-        return port
-
-    def filter(self, program: bytes) -> None:
-        """Receive only what a filter program of the kernel's lets through."""
-        room = ctypes.create_string_buffer(program, len(program))
-        option = struct.pack("@HP", len(program) // 8, ctypes.addressof(room))
-        self._socket.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, option)
-
     def commit(
         self, requests: Sequence[bytes], names: Sequence[str] = (), *, trial: bool = False
     ) -> None:
@@ -84,23 +69,9 @@ class Connection(Socket):
         """
         if not requests:
             return
-        batch = bytearray()
         # A batch without an end is looked at and given up.
         everything = (messages.begin(), *requests, *(() if trial else (messages.end(),)))
-        number = base = next(self._sequence)
-        starts = []
-        for request in everything:
-            starts.append(len(batch))
-            batch += request
-            if len(batch) & 3:
-                batch += bytes(-len(batch) & 3)
-            _SEQUENCE.pack_into(batch, starts[-1] + 8, number & 0xFFFFFFFF)
-            number += 1
-        self._sequence = itertools.count(number)
-        start, last = starts[len(requests)], (base + len(requests)) & 0xFFFFFFFF
-        length, kind, flags, _, _ = m.HEADER.unpack_from(batch, start)
-        m.HEADER.pack_into(batch, start, length, kind, flags | m.NLM_F_ACK, last, 0)
-        self._send(batch)
+        base = self._send_batch(everything, acknowledged=len(requests))
         faults: list[tuple[int, int]] = []
         first = ""
         done = False
@@ -109,12 +80,12 @@ class Connection(Socket):
                 place = (sequence - base) & 0xFFFFFFFF
                 if place >= len(everything) or kind != m.NLMSG_ERROR:
                     continue
-                code, detail = _read_error(body)
+                code, detail = read_error(body)
                 if code:
                     first = first or detail
                     faults.append((place - 1, code))
                 # A batch that is refused as a whole answers its first message alone.
-                done = done or sequence == last or (place == 0 and code != 0)
+                done = done or place == len(requests) or (place == 0 and code != 0)
         if faults:
             where, code = faults[0]
             about = names[where] if 0 <= where < len(names) else "change nftables"

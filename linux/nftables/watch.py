@@ -12,20 +12,15 @@ Tested in tests/linux/test_nftables_watch.py.
 from __future__ import annotations
 
 import asyncio
-import errno
-import struct
-import sys
 from collections.abc import Callable, Iterable
 
 from linux.closing import Closing
+from linux.message_filters import not_caused_by
 from linux.netlink import wire as m
-from linux.netlink.socket import split
 from linux.nftables import messages
 from linux.nftables.connection import Connection
 
 _GROUP = 7
-_SENDER = 12  # where the header of a message names the port of who caused it
-_LOAD, _EQUAL, _RETURN = 0x20, 0x15, 0x06
 
 
 class Watch(Closing):
@@ -36,7 +31,7 @@ class Watch(Closing):
         self._changed = changed
         self._connection = Connection(groups=(_GROUP,))
         self._connection.setblocking(False)
-        self._connection.filter(_not_from(own))
+        self._connection.attach_filter(not_caused_by(tuple(own)))
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._connection.fileno(), self._read)
 
@@ -52,19 +47,14 @@ class Watch(Closing):
 
     def _read(self) -> None:
         concerned = False
-        while True:
-            try:
-                data = self._connection.receive()
-            except BlockingIOError:
-                break
-            except OSError as error:
-                if error.errno != errno.ENOBUFS:
-                    raise
-                concerned = True
-                continue
-            concerned = concerned or any(
-                kind >> 8 == messages.SUBSYSTEM and self._is_ours(body)
-                for kind, _, _, body in split(data)
+        for received in self._connection.read_waiting():
+            concerned = (
+                concerned
+                or received is None
+                or any(
+                    kind >> 8 == messages.SUBSYSTEM and self._is_ours(body)
+                    for kind, _, _, body in received
+                )
             )
         if concerned:
             self._changed()
@@ -74,15 +64,3 @@ class Watch(Closing):
         for kind, value in m.iterate_attributes(body, 4):
             return kind == 1 and value == self._table
         return False
-
-
-def _not_from(ports: Iterable[int]) -> bytes:
-    """A filter program: nothing of what these ports caused."""
-    ports = list(ports)
-    steps = [(_LOAD, 0, 0, _SENDER)]
-    for number, port in enumerate(ports):
-        # A filter reads numbers in network order.
-        swapped = int.from_bytes(port.to_bytes(4, sys.byteorder), "big")
-        steps.append((_EQUAL, len(ports) - number, 0, swapped))
-    steps += [(_RETURN, 0, 0, 0xFFFFFFFF), (_RETURN, 0, 0, 0)]
-    return b"".join(struct.pack("=HBBI", *step) for step in steps)

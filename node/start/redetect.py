@@ -31,6 +31,7 @@ from libcalico.model.resources.node import Node
 from libcalico.process.backoff import Backoff
 from libcalico.process.tasks import beside
 from linux import monitor
+from linux.message_filters import WITHOUT_LINK_LOCAL
 from node.identity import autodetect, kubernetes, life, registration
 from node.identity.autodetect import IPAddress
 from node.settings.environment import AddressWish, IPInterface, Settings
@@ -108,7 +109,7 @@ class Watcher:
 
     async def run(self) -> None:
         """Look whenever the kernel says so, and now and then; returns only by cancellation."""
-        with monitor.Monitor(monitor.ADDRESSES, only=monitor.WITHOUT_LINK_LOCAL) as kernel:
+        with monitor.Monitor(monitor.ADDRESSES, only=WITHOUT_LINK_LOCAL) as kernel:
             news = asyncio.Event()
             backoff = Backoff(FIRST_RETRY, self._chosen.poll_seconds)
             async with beside(_listen(kernel, news)):

@@ -15,7 +15,7 @@ import pytest
 from linux import conntrack
 from linux.errors import KernelError
 from linux.netlink import NETLINK_NETFILTER, Socket
-from linux.netlink.socket import Result
+from linux.netlink.answers import Result
 from linux.rtnl import IPAddress
 from tests.support.netns import Namespace, network_namespace
 from tests.support.patience import patient

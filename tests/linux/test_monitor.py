@@ -11,9 +11,9 @@ import pytest
 
 from linux import links, neighbours, routes
 from linux import monitor as monitor_module
+from linux.message_filters import WITHOUT_LINK_LOCAL
 from linux.monitor import (
     ADDRESSES,
-    WITHOUT_LINK_LOCAL,
     AddressChanged,
     Event,
     LinkChanged,

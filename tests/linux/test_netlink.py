@@ -12,7 +12,7 @@ import pytest
 from linux import links, netlink, routes
 from linux.errors import KernelError
 from linux.netlink import wire
-from linux.netlink.socket import split
+from linux.netlink.answers import split
 from linux.routes import NextHop, Route
 from tests.support.netns import Namespace, network_namespace
 

@@ -19,8 +19,7 @@ from felix.calc.nodes import IPAddress, Vtep
 from linux import neighbours, vxlan
 from linux.delta_table import DeltaTable
 from linux.monitor import Event, ForwardChanged, NeighbourChanged, Overrun
-from linux.netlink import Socket
-from linux.netlink.socket import Result
+from linux.netlink import Result, Socket
 
 
 class VtepTables:

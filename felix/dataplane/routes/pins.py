@@ -19,7 +19,8 @@ from collections.abc import Callable, Mapping
 from felix.calc.endpoints import Endpoint, IPAddress
 from felix.dataplane.devices.view import KernelView
 from linux import neighbours
-from linux.monitor import NEIGHBOURS, PERMANENT_ONLY, Monitor, NeighbourChanged
+from linux.message_filters import PERMANENT_ONLY
+from linux.monitor import NEIGHBOURS, Monitor, NeighbourChanged
 from linux.neighbours import Neighbour
 from linux.netlink import Socket
 

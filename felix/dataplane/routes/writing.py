@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from felix.dataplane.routes.own_routes import IPAddress, IPNetwork
-from linux.netlink.socket import Result
+from linux.netlink import Result
 from linux.routes import Route
 
 Failures = Mapping[int, Result]

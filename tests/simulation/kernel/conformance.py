@@ -15,8 +15,8 @@ from random import Random
 from typing import Any
 
 from linux import links
+from linux.netlink import Result, Socket, open_in_netns
 from linux.netlink import wire as m
-from linux.netlink.socket import Result, Socket, open_in_netns
 from tests.simulation import edges
 from tests.simulation.kernel.machine import Machine
 from tests.simulation.kernel.messages import read_link

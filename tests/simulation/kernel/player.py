@@ -18,7 +18,8 @@ from linux import addresses, links, monitor, neighbours, routes
 from linux.errors import KernelError
 from linux.ipset import IPSets
 from linux.monitor import ADDRESSES, LINKS, NEIGHBOURS, ROUTES, decode
-from linux.netlink.socket import Socket, split
+from linux.netlink.answers import split
+from linux.netlink.socket import Socket
 from linux.routes import NextHop, Route
 from tests.support.patience import HANG
 
