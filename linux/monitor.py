@@ -18,105 +18,24 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import struct
-import sys
 from collections.abc import AsyncIterator, Callable, Hashable, Iterable
 from dataclasses import dataclass, replace
 from socket import AF_UNSPEC
 
-from linux import addresses, links, neighbours, routes, rtnl, vxlan
+from linux import links, routes, rtnl
 from linux.closing import Closing
+from linux.kernel_events import UNREADABLE, AddressChanged, Event, LinkChanged, Overrun, decode
 from linux.message_filters import without_routes_of
-from linux.netlink import wire as m
 from linux.netlink.answers import split
 from linux.netlink.socket import Program, Socket
-
-
-@dataclass(frozen=True, slots=True)
-class LinkChanged:
-    """A link appeared, changed or went (`removed`).
-
-    `fell`: it was up, down and up again since the last batch. The kernel dropped its IPv4 routes
-    then, without a message.
-    """
-
-    link: links.Link
-    removed: bool
-    fell: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class RouteChanged:
-    """A route appeared, changed or went."""
-
-    route: routes.Route
-    removed: bool
-
-
-@dataclass(frozen=True, slots=True)
-class AddressChanged:
-    """An address appeared, changed or went.
-
-    `fell`: it was gone in between, since the last batch; the IPv4 routes that needed it went too.
-    """
-
-    address: addresses.Address
-    removed: bool
-    fell: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class NeighbourChanged:
-    """A neighbour entry appeared, changed or went."""
-
-    neighbour: neighbours.Neighbour
-    removed: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ForwardChanged:
-    """An FDB entry of a VXLAN device appeared, changed or went."""
-
-    forward: vxlan.Forward
-    removed: bool
-
-
-@dataclass(frozen=True, slots=True)
-class SettingChanged:
-    """A per-link setting changed (forwarding, rp_filter, proxy_arp/ndp ...): dump the link.
-
-    `index` -1 is "all", -2 is "default". route_localnet changes silently in the kernel.
-    """
-
-    index: int
-    family: int
-
-
-@dataclass(frozen=True, slots=True)
-class Overrun:
-    """Messages were lost: nothing is known any more, dump everything."""
-
-
-Event = (
-    LinkChanged
-    | RouteChanged
-    | AddressChanged
-    | NeighbourChanged
-    | ForwardChanged
-    | SettingChanged
-    | Overrun
-)
 
 LINKS = (rtnl.GROUP_LINK,)
 ADDRESSES = (rtnl.GROUP_IPV4_ADDRESS, rtnl.GROUP_IPV6_ADDRESS)
 ROUTES = (rtnl.GROUP_IPV4_ROUTE, rtnl.GROUP_IPV6_ROUTE)
 NEIGHBOURS = (rtnl.GROUP_NEIGH,)
 SETTINGS = (rtnl.GROUP_IPV4_NETCONF, rtnl.GROUP_IPV6_NETCONF)
-_NETCONF_INDEX = 1
 _DATAGRAMS_PER_TURN = 64
 _SHAPES_KEPT = 1024
-UNREADABLE = (struct.error, LookupError, ValueError)
-"""What reading a message that is cut short, or holds what it should not, may raise."""
 
 EVERYTHING = LINKS + ADDRESSES + ROUTES + NEIGHBOURS + SETTINGS
 
@@ -146,7 +65,7 @@ class Monitor(Closing):
     ) -> None:
         self._limit, self._linger = limit, linger
         self._waiting: asyncio.TimerHandle | None = None
-        self._pending: dict[Hashable, Event | _LinkTold] = {}
+        self._pending: dict[Hashable, Event | _LinkMessage] = {}
         self._wake = asyncio.Event()
         self._closed = False
         self._failure: OSError | None = None
@@ -190,9 +109,7 @@ class Monitor(Closing):
 
     async def catch_up(self) -> None:
         """Read all that the kernel has sent so far (MON-3). Raises OSError."""
-        while True:
-            if self.read_now():
-                return
+        while not self.read_now():
             await asyncio.sleep(0)
 
     def pop_pending(self) -> list[Event]:
@@ -245,14 +162,14 @@ class Monitor(Closing):
         if Overrun in self._pending:
             return
         key: Hashable
-        event: Event | _LinkTold
+        event: Event | _LinkMessage
         if kind in (rtnl.RTM_NEWLINK, rtnl.RTM_DELLINK):
             # Bridges and IPv6 tell of the same link in messages of their own family: not whole.
             if body[0] != AF_UNSPEC:
                 return
             # The kernel sends four messages of a new link: only the last one is decoded.
             index, up = links.index_and_state(body)
-            key, event = ("link", index), _LinkTold(kind, body, up)
+            key, event = ("link", index), _LinkMessage(kind, body, up)
         else:
             keyed = decode(kind, body, self._shapes)
             if keyed is None:
@@ -294,7 +211,7 @@ class Monitor(Closing):
 
 
 @dataclass(frozen=True, slots=True)
-class _LinkTold:
+class _LinkMessage:
     """A message of a link that is not decoded yet."""
 
     kind: int
@@ -307,9 +224,9 @@ class _LinkTold:
         return LinkChanged(links.decode(self.body), removed, self.fell)
 
 
-def _after(earlier: Event | _LinkTold, event: Event | _LinkTold) -> Event | _LinkTold:
+def _after(earlier: Event | _LinkMessage, event: Event | _LinkMessage) -> Event | _LinkMessage:
     """The later of two events of one object, with what only the earlier one says."""
-    if isinstance(event, _LinkTold) and isinstance(earlier, _LinkTold):
+    if isinstance(event, _LinkMessage) and isinstance(earlier, _LinkMessage):
         # Down is what a link is at first, too: then nothing fell.
         fell = earlier.fell or (earlier.up and not event.up)
         return replace(event, fell=True) if fell else event
@@ -319,58 +236,9 @@ def _after(earlier: Event | _LinkTold, event: Event | _LinkTold) -> Event | _Lin
     return event
 
 
-def _read(pending: Iterable[Event | _LinkTold]) -> list[Event]:
+def _read(pending: Iterable[Event | _LinkMessage]) -> list[Event]:
     """A batch with its links decoded; `Overrun` alone where a message cannot be decoded."""
     try:
-        return [each.read() if isinstance(each, _LinkTold) else each for each in pending]
+        return [each.read() if isinstance(each, _LinkMessage) else each for each in pending]
     except UNREADABLE:
         return [Overrun()]
-
-
-def decode(
-    kind: int, body: bytes, shapes: routes.Shapes | None = None
-) -> tuple[Hashable, Event] | None:
-    """A multicast message as (key of the object, event); None if it is of no interest.
-
-    `shapes`: see `routes.decode`.
-    """
-    if kind in (rtnl.RTM_NEWLINK, rtnl.RTM_DELLINK):
-        # Bridges and IPv6 tell of the same link in messages of their own family: not whole.
-        if body[0] != AF_UNSPEC:
-            return None
-        link = links.decode(body)
-        return ("link", link.index), LinkChanged(link, kind == rtnl.RTM_DELLINK)
-    if kind in (rtnl.RTM_NEWROUTE, rtnl.RTM_DELROUTE):
-        route = routes.decode(body, shapes)
-        if route is None:
-            return None
-        return ("route", route.key), RouteChanged(route, kind == rtnl.RTM_DELROUTE)
-    if kind in (rtnl.RTM_NEWADDR, rtnl.RTM_DELADDR):
-        address = addresses.decode(body)
-        return (
-            ("address", address.index, address.interface),
-            AddressChanged(address, kind == rtnl.RTM_DELADDR),
-        )
-    if kind in (rtnl.RTM_NEWNEIGH, rtnl.RTM_DELNEIGH):
-        entry = neighbours.decode(body)
-        if entry is None:
-            return _forward(kind, body)
-        return (
-            ("neighbour", entry.index, entry.address, entry.proxy),
-            NeighbourChanged(entry, kind == rtnl.RTM_DELNEIGH),
-        )
-    if kind in (rtnl.RTM_NEWNETCONF, rtnl.RTM_DELNETCONF):
-        index = m.parse_attributes(body, 4).get(_NETCONF_INDEX)
-        if index is None:
-            return None
-        number = int.from_bytes(index, sys.byteorder, signed=True)
-        return ("setting", number, body[0]), SettingChanged(number, body[0])
-    return None
-
-
-def _forward(kind: int, body: bytes) -> tuple[Hashable, Event] | None:
-    forward = vxlan.decode_forward(body)
-    if forward is None:
-        return None
-    key = ("forward", forward.index, forward.mac, forward.dst)
-    return key, ForwardChanged(forward, kind == rtnl.RTM_DELNEIGH)

@@ -31,6 +31,7 @@ from libcalico.model.resources.node import Node
 from libcalico.process.backoff import Backoff
 from libcalico.process.tasks import beside
 from linux import monitor
+from linux.kernel_events import AddressChanged, Overrun
 from linux.message_filters import WITHOUT_LINK_LOCAL
 from node.identity import autodetect, kubernetes, life, registration
 from node.identity.autodetect import IPAddress
@@ -218,8 +219,8 @@ def _is_here(address: IPInterface, machine: Machine) -> bool:
 async def _listen(kernel: monitor.Monitor, news: asyncio.Event) -> None:
     async for batch in kernel.batches():
         for event in batch:
-            if isinstance(event, monitor.Overrun) or (
-                isinstance(event, monitor.AddressChanged)
+            if isinstance(event, Overrun) or (
+                isinstance(event, AddressChanged)
                 and autodetect.is_global(event.address.interface.ip)
             ):
                 news.set()

@@ -11,18 +11,17 @@ import pytest
 
 from linux import links, neighbours, routes
 from linux import monitor as monitor_module
-from linux.message_filters import WITHOUT_LINK_LOCAL
-from linux.monitor import (
-    ADDRESSES,
+from linux.kernel_events import (
     AddressChanged,
     Event,
     LinkChanged,
-    Monitor,
     NeighbourChanged,
     Overrun,
     RouteChanged,
     SettingChanged,
 )
+from linux.message_filters import WITHOUT_LINK_LOCAL
+from linux.monitor import ADDRESSES, Monitor
 from linux.netlink import Socket, wire
 from linux.routes import Route
 from linux.rtnl import RTM_NEWLINK

@@ -33,8 +33,7 @@ from felix import ROUTE_PROTOCOL
 from felix.dataplane.devices.dirty_set import DirtySet
 from felix.dataplane.devices.host_facts import HostFacts, host_facts
 from linux.addresses import Address
-from linux.links import Link
-from linux.monitor import (
+from linux.kernel_events import (
     AddressChanged,
     Event,
     LinkChanged,
@@ -42,6 +41,7 @@ from linux.monitor import (
     RouteChanged,
     SettingChanged,
 )
+from linux.links import Link
 from linux.route_values import PROTOCOL_KERNEL
 from linux.routes import TABLE_MAIN, Route, RouteKey
 

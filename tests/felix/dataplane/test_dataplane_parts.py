@@ -22,8 +22,15 @@ from felix.dataplane.routes.writing import Failures, Outcome
 from felix.dataplane.turn.resync_timers import ResyncTimers
 from libcalico.model import ResourceKey
 from linux.addresses import Address
+from linux.kernel_events import (
+    AddressChanged,
+    Event,
+    LinkChanged,
+    Overrun,
+    RouteChanged,
+    SettingChanged,
+)
 from linux.links import Link
-from linux.monitor import AddressChanged, Event, LinkChanged, Overrun, RouteChanged, SettingChanged
 from linux.prefixes import pack
 from linux.routes import NextHop, Route
 from tests.support.patience import patient

@@ -14,10 +14,11 @@ from ipaddress import ip_address, ip_interface, ip_network
 from random import Random
 from typing import Any
 
-from linux import addresses, links, monitor, neighbours, routes
+from linux import addresses, links, neighbours, routes
 from linux.errors import KernelError
 from linux.ipset import IPSets
-from linux.monitor import ADDRESSES, LINKS, NEIGHBOURS, ROUTES, decode
+from linux.kernel_events import LinkChanged, RouteChanged, decode
+from linux.monitor import ADDRESSES, LINKS, NEIGHBOURS, ROUTES
 from linux.netlink.answers import split
 from linux.netlink.socket import Socket
 from linux.routes import NextHop, Route
@@ -259,9 +260,9 @@ def _link(link: links.Link) -> Any:
 
 def _plain(event: Any) -> Any:
     match event:
-        case monitor.LinkChanged(link, removed):
+        case LinkChanged(link, removed):
             return ("link", *_link(link), removed)
-        case monitor.RouteChanged(route, removed):
+        case RouteChanged(route, removed):
             return ("route", repr(route), removed)
         case addresses.Address():
             return repr(event)
