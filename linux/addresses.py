@@ -27,8 +27,8 @@ IPInterface = IPv4Interface | IPv6Interface
 
 _MESSAGE = struct.Struct("=BBBBI")  # family, prefix length, flags, scope, index
 _ADDRESS, _LOCAL, _LABEL, _BROADCAST, _FLAGS = 1, 2, 3, 4, 8
-FLAG_NODAD, FLAG_PERMANENT, FLAG_TENTATIVE, FLAG_DADFAILED = 0x2, 0x80, 0x40, 0x8
-SCOPE_UNIVERSE, SCOPE_LINK, SCOPE_HOST = 0, 253, 254
+FLAG_NODAD = 0x2
+SCOPE_UNIVERSE = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import errno
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from ipaddress import ip_address, ip_network
+from ipaddress import ip_address
 from itertools import islice
 from socket import AF_INET, AF_INET6, inet_ntoa, inet_pton
 from typing import Literal
@@ -44,7 +44,6 @@ _IPV4, _IPV6 = 1, 2
 _LIST_NAMES, _LIST_HEADER = 2, 4
 _PROTOCOL_VERSION = 6
 _MEMBERS_PER_MESSAGE = 1000
-_EXIST_SET = errno.EEXIST
 _NO_TYPE = 4098
 _ERRORS = {
     4097: "the kernel found the request malformed: does the member suit the set?",
@@ -337,25 +336,3 @@ def _decode_member(data: m.Attributes, kind: str) -> str:
         name = _PROTOCOL_NAMES.get(number, str(number))
         text += f",{name}:{int.from_bytes(data[_PORT], 'big')}"
     return text
-
-
-def canonical_member(member: str, type: SetType) -> str:
-    """The spelling the kernel reads back. Raises `ValueError` naming the member."""
-    where, _, service = member.partition(",")
-    try:
-        if type == "hash:net":
-            network = ip_network(where, strict=False)
-            if network.prefixlen == 0:
-                raise ValueError("a set of this type cannot hold /0: add both halves")
-            whole = network.prefixlen == network.max_prefixlen
-            where = str(network.network_address if whole else network)
-        else:
-            where = str(ip_address(where))
-    except ValueError as error:
-        raise ValueError(f"IP set member {member!r} of type {type}: {error}") from error
-    if (type == "hash:ip,port") != bool(service):
-        raise ValueError(f"IP set member {member!r}: does not suit type {type}")
-    if not service:
-        return where
-    protocol, port = _service(member, service)
-    return f"{where},{_PROTOCOL_NAMES.get(protocol, str(protocol))}:{port}"

@@ -22,7 +22,6 @@ from socket import AF_INET, AF_INET6, AF_UNSPEC
 
 from linux.errors import KernelError
 from linux.netlink import wire as m
-from linux.netlink.answers import Result
 from linux.netlink.socket import Socket
 from linux.rtnl import (
     RTM_DELLINK,
@@ -39,7 +38,7 @@ Which = int | str
 _INFO = struct.Struct("=BxHiII")  # family, hardware type, index, flags, change mask
 _ADDRESS, _IFNAME, _MTU, _LINK, _MASTER, _OPERSTATE = 1, 3, 4, 5, 10, 16
 _LINKINFO, _IFALIAS, _AF_SPEC, _GROUP, _NET_NS_FD = 18, 20, 26, 27, 28
-_EXT_MASK, _NUM_TX, _NUM_RX, _CARRIER, _LINK_NETNSID = 29, 31, 32, 33, 37
+_EXT_MASK, _NUM_TX, _NUM_RX, _LINK_NETNSID = 29, 31, 32, 37
 _INFO_KIND, _INFO_DATA, _VETH_PEER = 1, 2, 1
 # Other kinds (bridges) report running timers there, so that two dumps would always differ.
 _TUNNELS = ("vxlan", "ipip")
@@ -303,23 +302,10 @@ def made(sock: Socket, message: bytes, name: str) -> Made:
         if kind == RTM_NEWLINK:
             peer = m.first_attribute(body, _LINK, _INFO.size)
             return Made(index_of(body), m.as_uint(peer or b""))
-    link = created(result, sock, name)
-    return Made(link.index, link.peer_index)
-
-
-def created(result: Result, sock: Socket | None = None, name: str = "") -> Link:
-    """The link a create message made, as the kernel echoed it, else as it is under its name.
-
-    Raises `KernelError` if it was not made.
-    """
-    result.check("create link")
-    for kind, body in result.answers:
-        if kind == RTM_NEWLINK:
-            return decode(body)
-    link = get(sock, name) if sock is not None else None
+    link = get(sock, name)
     if link is None:
         raise KernelError(errno.ENODEV, f"find the link {name!r} that was just made")
-    return link
+    return Made(link.index, link.peer_index)
 
 
 def _change(which: Which, attributes: bytes, flags: int = 0, mask: int = 0) -> bytes:
@@ -349,16 +335,6 @@ def set_alias(which: Which, alias: str) -> bytes:
 def set_mtu(which: Which, mtu: int) -> bytes:
     """Changes the MTU, in bytes."""
     return _change(which, m.u32(_MTU, mtu))
-
-
-def set_master(which: Which, master: int) -> bytes:
-    """Puts a link under a bridge or other master; 0 frees it."""
-    return _change(which, m.u32(_MASTER, master))
-
-
-def set_netns(which: Which, fd: int) -> bytes:
-    """Moves a link to another namespace (slow: the kernel waits for readers)."""
-    return _change(which, m.u32(_NET_NS_FD, fd))
 
 
 def set_group(which: Which, group: int) -> bytes:

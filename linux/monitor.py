@@ -109,7 +109,9 @@ class Monitor(Closing):
 
     async def catch_up(self) -> None:
         """Read all that the kernel has sent so far (MON-3). Raises OSError."""
-        while not self.read_now():
+        while True:
+            if self.read_now():
+                return
             await asyncio.sleep(0)
 
     def pop_pending(self) -> list[Event]:

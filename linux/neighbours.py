@@ -25,8 +25,7 @@ from linux.rtnl import (
 _MESSAGE = struct.Struct("=BxxxiHBB")  # family, index, state, flags, type
 _DST, _LLADDR = 1, 2
 _PROXY = 0x8
-INCOMPLETE, REACHABLE, STALE, DELAY, PROBE, FAILED = 0x1, 0x2, 0x4, 0x8, 0x10, 0x20
-NOARP, PERMANENT = 0x40, 0x80
+STALE, FAILED, PERMANENT = 0x4, 0x20, 0x80
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +56,9 @@ def decode(body: bytes) -> Neighbour | None:
     return Neighbour(index, address_from(packed), mac, state, bool(flags & _PROXY))
 
 
-def dump(
-    sock: Socket, family: int = AF_UNSPEC, *, index: int = 0, proxy: bool = False
-) -> list[Neighbour]:
-    """Entries of a family, of one link if given; the proxy table is a dump of its own."""
-    flags = _PROXY if proxy else 0
-    request = m.message(RTM_GETNEIGH, 0, _MESSAGE.pack(family, 0, 0, flags, 0))
+def dump(sock: Socket, *, index: int = 0) -> list[Neighbour]:
+    """Entries of both families, of one link if given; those of proxies are not among them."""
+    request = m.message(RTM_GETNEIGH, 0, _MESSAGE.pack(AF_UNSPEC, 0, 0, 0, 0))
     decoded = [decode(body) for _, body in sock.dump(request, "list neighbours")]
     return [n for n in decoded if n is not None and index in (0, n.index)]
 
@@ -74,14 +70,7 @@ def replace(index: int, address: IPAddress, mac: str, state: int = PERMANENT) ->
     return m.message(RTM_NEWNEIGH, m.NLM_F_CREATE | m.NLM_F_REPLACE, body)
 
 
-def add_proxy(index: int, address: IPAddress) -> bytes:
-    """Makes the host answer for an address on a link (proxy NDP needs one per address)."""
-    body = _MESSAGE.pack(family_of(address), index, PERMANENT, _PROXY, 0)
-    body += m.attribute(_DST, address.packed)
-    return m.message(RTM_NEWNEIGH, m.NLM_F_CREATE | m.NLM_F_REPLACE, body)
-
-
-def delete(index: int, address: IPAddress, *, proxy: bool = False) -> bytes:
+def delete(index: int, address: IPAddress) -> bytes:
     """Removes an entry. ENOENT if there is none."""
-    body = _MESSAGE.pack(family_of(address), index, 0, _PROXY if proxy else 0, 0)
+    body = _MESSAGE.pack(family_of(address), index, 0, 0, 0)
     return m.message(RTM_DELNEIGH, 0, body + m.attribute(_DST, address.packed))

@@ -28,7 +28,6 @@ DIRECTORY = Path("/run/netns")
 _CLONE_NEWNET = 0x40000000
 _MS_BIND, _MS_REC, _MS_SHARED = 0x1000, 0x4000, 1 << 20
 _MNT_DETACH = 2
-_NSFS_MAGIC = 0x6E736673
 _NS_GET_NSTYPE = 0xB703
 _SELF = "/proc/thread-self/ns/net"
 

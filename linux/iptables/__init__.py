@@ -1,12 +1,11 @@
 """iptables as tables: dump, plan, one restore per change; foreign rules are never touched.
 
-Public: `detect_backend`, `Table`, `Desired`, `Report`, `HashScheme`, `referenced`.
+Public: `detect_backend`, `Table`, `Desired`, `Report`, `HashScheme`.
 """
 
 from linux.iptables.detect import detect_backend
 from linux.iptables.hashes import HashScheme
-from linux.iptables.plan import referenced
 from linux.iptables.render import Desired
 from linux.iptables.table import Report, Table
 
-__all__ = ["Desired", "HashScheme", "Report", "Table", "detect_backend", "referenced"]
+__all__ = ["Desired", "HashScheme", "Report", "Table", "detect_backend"]

@@ -14,16 +14,13 @@ Tested in tests/linux/test_iptables_plan.py and, with the kernel, test_iptables.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from linux.iptables.detect import Backend
-from linux.iptables.hashes import JUMP
 from linux.iptables.render import Addition, Filling, Removal, Rendered, RenderedChain, Step
 from linux.iptables.save import FOREIGN, Actual, KernelRule
 
-_JUMP = re.compile(rf"{JUMP}(\S+)")
 _EMPTY = RenderedChain((), ())
 
 
@@ -247,17 +244,3 @@ def _edit_kernel_chain(
         *map(KernelRule, last.hashes, last.rules),
     )
     return lines, after
-
-
-def referenced(chains: Mapping[str, Sequence[str]], roots: Iterable[str]) -> set[str]:
-    """The chains that `roots` reach by jump or goto, roots included (those that exist)."""
-    reached: set[str] = set()
-    waiting = [name for name in roots if name in chains]
-    while waiting:
-        name = waiting.pop()
-        if name in reached:
-            continue
-        reached.add(name)
-        for rule in chains[name]:
-            waiting += [target for target in _JUMP.findall(rule) if target in chains]
-    return reached

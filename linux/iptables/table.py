@@ -417,13 +417,6 @@ class Table:
         """What the kernel has is unknown from now on."""
         self._actual = None
 
-    def matches(self, desired: Desired) -> bool:
-        """Whether the remembered state equals `desired` (no program runs)."""
-        if self._actual is None:
-            return False
-        rendered = self._renderer.render(desired)
-        return not make_plan(self._actual, rendered, self.backend, self._stuck).steps
-
 
 async def _to_its_end(work: Awaitable[None]) -> None:
     """Wait for it even when cancelled meanwhile: a thread cannot be taken back."""

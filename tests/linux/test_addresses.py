@@ -16,7 +16,7 @@ from tests.support.netns import network_namespace
 def test_an_address_comes_and_goes(text: str) -> None:
     wanted = ip_interface(text)
     with network_namespace("addr", loopback=False) as space, space.entered(), Socket() as sock:
-        index = links.created(sock.transact([links.create("br0", "bridge")])[0]).index
+        index = links.made(sock, links.create("br0", "bridge"), "br0").index
         sock.request(addresses.add(index, wanted))
         assert [a.interface for a in addresses.dump(sock, index)] == [wanted]
         again, replaced = sock.transact(

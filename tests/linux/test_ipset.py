@@ -12,7 +12,7 @@ import pytest
 
 from linux import ipset
 from linux.errors import KernelError
-from linux.ipset import IPSets, SetType, canonical_member
+from linux.ipset import IPSets, SetType
 from linux.netlink import wire as m
 from tests.support.netns import Namespace, network_namespace
 
@@ -37,7 +37,6 @@ def _member(type: SetType, family: int, number: int) -> str:
 @pytest.mark.parametrize("type", TYPES)
 def test_ten_thousand_members(space: Namespace, type: SetType, family: Literal[4, 6]) -> None:
     members = [_member(type, family, number) for number in range(10_000)]
-    assert [canonical_member(member, type) for member in members] == members
     with IPSets() as sets:
         sets.create("m-one", type, family)
         start = time.perf_counter()
@@ -99,25 +98,6 @@ def test_a_set_in_use_stays(space: Namespace) -> None:
         sets.destroy("m-one")
         sets.destroy("m-one")
         assert sets.names() == []
-
-
-def test_spellings_become_canonical() -> None:
-    assert canonical_member("10.0.0.7/26", "hash:net") == "10.0.0.0/26"
-    assert canonical_member("10.0.0.7/32", "hash:net") == "10.0.0.7"
-    assert canonical_member("FD00:0:0::1/128", "hash:net") == "fd00::1"
-    assert canonical_member("10.0.0.7,6:80", "hash:ip,port") == "10.0.0.7,tcp:80"
-    assert canonical_member("10.0.0.7,47:0", "hash:ip,port") == "10.0.0.7,47:0"
-    for member, type in (
-        ("0.0.0.0/0", "hash:net"),
-        ("10.0.0.1/33", "hash:net"),
-        ("10.0.0.0/26", "hash:ip"),
-        ("10.0.0.1", "hash:ip,port"),
-        ("10.0.0.1,tcp:80", "hash:ip"),
-        ("10.0.0.1,tcp:65536", "hash:ip,port"),
-        ("10.0.0.1,quic:80", "hash:ip,port"),
-    ):
-        with pytest.raises(ValueError, match="IP set member"):
-            canonical_member(member, type)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

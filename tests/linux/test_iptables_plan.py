@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from linux.iptables.detect import Backend
 from linux.iptables.hashes import HashScheme
-from linux.iptables.plan import make_plan, referenced
+from linux.iptables.plan import make_plan
 from linux.iptables.render import Desired, Renderer
 from linux.iptables.save import FOREIGN, parse_save
 
@@ -277,13 +277,3 @@ COMMIT
 def test_what_restore_could_misread_is_refused(desired: Desired, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Renderer(SCHEME).render(desired)
-
-
-def test_reachable_chains() -> None:
-    chains = {
-        "a": ("--jump b", "-m mark --mark 1 --goto c"),
-        "b": ("-j ACCEPT",),
-        "c": ("--jump a",),
-        "d": ("--jump a",),
-    }
-    assert referenced(chains, ["a", "none"]) == {"a", "b", "c"}

@@ -15,7 +15,7 @@ from tests.support.netns import network_namespace
 
 def test_it_is_switched_off_and_on() -> None:
     with network_namespace("off") as space, space.entered(), Socket() as sock:
-        parent = links.created(sock.transact([links.create("br0", "bridge", up=True)])[0]).index
+        parent = links.made(sock, links.create("br0", "bridge", up=True), "br0").index
         wanted = Vxlan(4096, 4789, ip_address("10.1.1.1"), parent)
         sock.request(vxlan.create("vx0", wanted, mac="66:00:00:00:00:01", mtu=1400))
         assert offload.tx_checksum("vx0")

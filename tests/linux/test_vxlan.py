@@ -20,7 +20,7 @@ MAC, OTHER = "66:00:00:00:00:01", "66:00:00:00:00:02"
 
 
 def parent(sock: Socket) -> int:
-    return links.created(sock.transact([links.create("br0", "bridge", up=True)])[0]).index
+    return links.made(sock, links.create("br0", "bridge", up=True), "br0").index
 
 
 def make(sock: Socket, wanted: Vxlan, mtu: int) -> links.Link:
