@@ -13,7 +13,7 @@ from errno import EAFNOSUPPORT, EEXIST, ENODEV, EOPNOTSUPP
 
 from linux import links
 from linux.errors import KernelError
-from linux.links import Link
+from linux.link_values import Link
 from linux.netlink.socket import Socket
 
 KIND = "ipip"

@@ -11,7 +11,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from socket import AF_UNSPEC
 
-from linux import addresses, links, neighbours, routes, rtnl, vxlan
+from linux import addresses, link_values, neighbours, routes, rtnl, vxlan
 from linux.netlink import wire as m
 
 _NETCONF_INDEX = 1
@@ -27,7 +27,7 @@ class LinkChanged:
     then, without a message.
     """
 
-    link: links.Link
+    link: link_values.Link
     removed: bool
     fell: bool = False
 
@@ -106,7 +106,7 @@ def decode(
         # Bridges and IPv6 tell of the same link in messages of their own family: not whole.
         if body[0] != AF_UNSPEC:
             return None
-        link = links.decode(body)
+        link = link_values.decode(body)
         return ("link", link.index), LinkChanged(link, kind == rtnl.RTM_DELLINK)
     if kind in (rtnl.RTM_NEWROUTE, rtnl.RTM_DELROUTE):
         route = routes.decode(body, shapes)

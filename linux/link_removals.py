@@ -13,8 +13,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from linux import links
 from linux.closing import Closing
+from linux.link_values import Link, decode
 from linux.message_filters import only_type
 from linux.netlink import Socket
 from linux.rtnl import GROUP_LINK, RTM_DELLINK
@@ -25,7 +25,7 @@ _FAMILY_ONLY_PORTS = 7  # AF_BRIDGE: a port left its bridge, the link stays
 class LinkRemovals(Closing):
     """Calls `left` for each link of this namespace that ends. Use inside a running event loop."""
 
-    def __init__(self, left: Callable[[links.Link | None], None]) -> None:
+    def __init__(self, left: Callable[[Link | None], None]) -> None:
         self._left = left
         self._loop = asyncio.get_running_loop()
         self._socket = Socket(groups=(GROUP_LINK,))
@@ -48,7 +48,7 @@ class LinkRemovals(Closing):
                 self._left(None)
             for kind, _, _, body in messages or ():
                 if kind == RTM_DELLINK and body[0] != _FAMILY_ONLY_PORTS:
-                    self._left(links.decode(body))
+                    self._left(decode(body))
 
     def close(self) -> None:
         """Stops; twice is fine."""

@@ -1,7 +1,8 @@
 """Links: reading them, and the messages that make, change and remove them.
 
 Builders return messages for `Socket.transact`, so that a whole interface is one send. A link is
-named by index (int) or by name (str) wherever `Which` stands.
+named by index (int) or by name (str) wherever `Which` stands. What a link is:
+linux/link_values.py.
 
 LINK-1: a veth is born with its peer in the other namespace: nothing is moved afterwards, and both
         indexes are known (`made`).
@@ -15,165 +16,33 @@ from __future__ import annotations
 import errno
 import fcntl
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from socket import AF_INET, AF_INET6, AF_UNSPEC
+from socket import AF_INET, AF_UNSPEC
 
+from linux import rtnl
 from linux.errors import KernelError
+from linux.link_values import INET_CONF, INFO, Link, checked_name, decode, differing_conf, index_of
 from linux.netlink import wire as m
 from linux.netlink.socket import Socket
-from linux.rtnl import (
-    RTM_DELLINK,
-    RTM_GETLINK,
-    RTM_NEWLINK,
-    RTM_SETLINK,
-    RTM_SETNEIGHTBL,
-    mac_bytes,
-    mac_text,
-)
+
+__all__ = ["Link", "decode", "differing_conf"]  # from linux.link_values, for callers of this
 
 Which = int | str
 
-_INFO = struct.Struct("=BxHiII")  # family, hardware type, index, flags, change mask
-_ADDRESS, _IFNAME, _MTU, _LINK, _MASTER, _OPERSTATE = 1, 3, 4, 5, 10, 16
-_LINKINFO, _IFALIAS, _AF_SPEC, _GROUP, _NET_NS_FD = 18, 20, 26, 27, 28
-_EXT_MASK, _NUM_TX, _NUM_RX, _LINK_NETNSID = 29, 31, 32, 37
-_INFO_KIND, _INFO_DATA, _VETH_PEER = 1, 2, 1
-# Other kinds (bridges) report running timers there, so that two dumps would always differ.
-_TUNNELS = ("vxlan", "ipip")
+_VETH_PEER = 1
+_MAKE = m.NLM_F_CREATE | m.NLM_F_EXCL | m.NLM_F_ECHO | m.NLM_F_ACK
 _SKIP_STATS = 8
 _IFREQ, _SIOCGIFINDEX = struct.Struct("=16s24x"), 0x8933
-_UP, _LOOPBACK, _RUNNING, _LOWER_UP = 0x1, 0x8, 0x40, 0x10000
-_INET_CONF, _INET6_CONF = 1, 2
 _NDTA_NAME, _NDTA_PARMS, _NDTPA_IFINDEX, _NDTPA_PROXY_DELAY = 1, 6, 1, 13
-
-# Places in the kernel's table of per-interface IPv4 settings (linux/ip.h), from 1.
-INET_CONF = {
-    "forwarding": 1,
-    "mc_forwarding": 2,
-    "proxy_arp": 3,
-    "accept_redirects": 4,
-    "secure_redirects": 5,
-    "send_redirects": 6,
-    "rp_filter": 8,
-    "accept_source_route": 9,
-    "log_martians": 11,
-    "arp_filter": 13,
-    "arp_announce": 18,
-    "arp_ignore": 19,
-    "arp_accept": 21,
-    "accept_local": 23,
-    "proxy_arp_pvlan": 25,
-    "route_localnet": 26,
-}
-# The same for IPv6 (linux/ipv6.h), from 0; they are read here and written by `linux.sysctl`.
-INET6_CONF = {
-    "forwarding": 0,
-    "hop_limit": 1,
-    "mtu": 2,
-    "accept_ra": 3,
-    "accept_redirects": 4,
-    "autoconf": 5,
-    "dad_transmits": 6,
-    "proxy_ndp": 22,
-    "disable_ipv6": 26,
-    "accept_dad": 27,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """One interface. `up` is the administrative state, `running` the operational one.
-
-    `peer_index` is the other end of a veth (or the parent device), in the namespace that
-    `peer_netnsid` names; 0 if none. `mac` is "" where the device has none. `info`: the packed
-    attributes of a tunnel's kind.
-    """
-
-    index: int
-    name: str
-    mac: str
-    mtu: int
-    up: bool
-    running: bool
-    carrier: bool
-    loopback: bool
-    operstate: int
-    kind: str
-    master: int
-    peer_index: int
-    peer_netnsid: int | None
-    group: int
-    alias: str
-    inet_conf: bytes
-    inet6_conf: bytes
-    info: bytes = b""
-
-    def inet(self, setting: str) -> int | None:
-        """An IPv4 setting of the interface (`INET_CONF`), None if the kernel sent none."""
-        return _setting(self.inet_conf, INET_CONF[setting] - 1)
-
-    def inet6(self, setting: str) -> int | None:
-        """An IPv6 setting of the interface (`INET6_CONF`), None if the kernel sent none."""
-        return _setting(self.inet6_conf, INET6_CONF[setting])
-
-
-def _setting(table: bytes, place: int) -> int | None:
-    if 4 * place + 4 > len(table):
-        return None
-    value: int = struct.unpack_from("=i", table, 4 * place)[0]
-    return value
-
-
-def index_and_state(body: bytes) -> tuple[int, bool]:
-    """Which link a message's body is about, and whether it is up."""
-    _, _, index, flags, _ = _INFO.unpack_from(body)
-    return index, bool(flags & _UP)
-
-
-def index_of(body: bytes) -> int:
-    """Which link a message's body is about."""
-    index: int = _INFO.unpack_from(body)[2]
-    return index
-
-
-def decode(body: bytes) -> Link:
-    """A link message's body."""
-    _, _, index, flags, _ = _INFO.unpack_from(body)
-    attributes = m.parse_attributes(body, _INFO.size)
-    info = m.parse_attributes(attributes.get(_LINKINFO, b""))
-    families = m.parse_attributes(attributes.get(_AF_SPEC, b""))
-    netnsid = attributes.get(_LINK_NETNSID)
-    kind = m.as_text(info.get(_INFO_KIND, b""))
-    return Link(
-        index=index,
-        name=m.as_text(attributes.get(_IFNAME, b"")),
-        mac=mac_text(attributes.get(_ADDRESS, b"")),
-        mtu=m.as_uint(attributes.get(_MTU, b"")),
-        up=bool(flags & _UP),
-        running=bool(flags & _RUNNING),
-        carrier=bool(flags & _LOWER_UP),
-        loopback=bool(flags & _LOOPBACK),
-        operstate=m.as_uint(attributes.get(_OPERSTATE, b"")),
-        kind=kind,
-        master=m.as_uint(attributes.get(_MASTER, b"")),
-        peer_index=m.as_uint(attributes.get(_LINK, b"")),
-        peer_netnsid=m.as_uint(netnsid) if netnsid is not None else None,
-        group=m.as_uint(attributes.get(_GROUP, b"")),
-        alias=m.as_text(attributes.get(_IFALIAS, b"")),
-        inet_conf=m.parse_attributes(families.get(AF_INET, b"")).get(_INET_CONF, b""),
-        inet6_conf=m.parse_attributes(families.get(AF_INET6, b"")).get(_INET6_CONF, b""),
-        info=info.get(_INFO_DATA, b"") if kind in _TUNNELS else b"",
-    )
 
 
 def dump(sock: Socket) -> list[Link]:
     """All links of the socket's namespace, without counters. Raises `KernelError`."""
-    body = _INFO.pack(AF_UNSPEC, 0, 0, 0, 0) + m.u32(_EXT_MASK, _SKIP_STATS)
-    return [
-        decode(answer) for _, answer in sock.dump(m.message(RTM_GETLINK, 0, body), "list links")
-    ]
+    body = INFO.pack(AF_UNSPEC, 0, 0, 0, 0) + m.u32(rtnl.IFLA_EXT_MASK, _SKIP_STATS)
+    answers = sock.dump(m.message(rtnl.RTM_GETLINK, 0, body), "list links")
+    return [decode(answer) for _, answer in answers]
 
 
 def get(sock: Socket, which: Which) -> Link | None:
@@ -200,20 +69,13 @@ def is_there(sock: Socket, name: str) -> bool:
 
 def request(which: Which) -> bytes:
     """Asks for one link; the answer's body is for `decode`. ENODEV if there is none."""
-    return m.message(RTM_GETLINK, 0, _head(which) + m.u32(_EXT_MASK, _SKIP_STATS))
+    return m.message(rtnl.RTM_GETLINK, 0, _head(which) + m.u32(rtnl.IFLA_EXT_MASK, _SKIP_STATS))
 
 
 def _head(which: Which, flags: int = 0, mask: int = 0) -> bytes:
     if isinstance(which, int):
-        return _INFO.pack(AF_UNSPEC, 0, which, flags, mask)
-    return _INFO.pack(AF_UNSPEC, 0, 0, flags, mask) + m.text(_IFNAME, checked_name(which))
-
-
-def checked_name(name: str) -> str:
-    """An interface name the kernel takes: 1 to 15 bytes, no "/", no white space, not a dot path."""
-    if not 0 < len(name.encode()) < 16 or name in (".", "..") or set(name) & set("/ \t\n:"):
-        raise ValueError(f"interface name {name!r}: want 1 to 15 bytes without '/', ':' or spaces")
-    return name
+        return INFO.pack(AF_UNSPEC, 0, which, flags, mask)
+    return INFO.pack(AF_UNSPEC, 0, 0, flags, mask) + m.text(rtnl.IFLA_IFNAME, checked_name(which))
 
 
 def create_veth(
@@ -231,30 +93,32 @@ def create_veth(
 
     Send it with `made` to have both indexes. EEXIST if either name is taken.
     """
-    tail = m.attribute(_ADDRESS, mac_bytes(peer_mac)) if peer_mac is not None else b""
+    tail = m.attribute(rtnl.IFLA_ADDRESS, rtnl.mac_bytes(peer_mac)) if peer_mac is not None else b""
     if peer_netns_fd is not None:
-        tail += m.u32(_NET_NS_FD, peer_netns_fd)
-    flags = _UP if host_up else 0
-    body = _INFO.pack(AF_UNSPEC, 0, 0, flags, flags) + m.text(_IFNAME, checked_name(name))
-    body += _ends(queues, mtu)
+        tail += m.u32(rtnl.IFLA_NET_NS_FD, peer_netns_fd)
+    flags = rtnl.IFF_UP if host_up else 0
+    body = _head(name, flags, flags) + _ends(queues, mtu)
     if mac is not None:
-        body += m.attribute(_ADDRESS, mac_bytes(mac))
+        body += m.attribute(rtnl.IFLA_ADDRESS, rtnl.mac_bytes(mac))
     body += _before_tail(peer_name, queues, mtu, len(tail)) + tail
-    return m.message(RTM_NEWLINK, m.NLM_F_CREATE | m.NLM_F_EXCL | m.NLM_F_ECHO | m.NLM_F_ACK, body)
+    return m.message(rtnl.RTM_NEWLINK, _MAKE, body)
 
 
 @lru_cache(maxsize=16)
 def _ends(queues: int, mtu: int) -> bytes:
-    return m.u32(_NUM_TX, queues) + m.u32(_NUM_RX, queues) + m.u32(_MTU, mtu)
+    return (
+        m.u32(rtnl.IFLA_NUM_TX_QUEUES, queues)
+        + m.u32(rtnl.IFLA_NUM_RX_QUEUES, queues)
+        + m.u32(rtnl.IFLA_MTU, mtu)
+    )
 
 
 @lru_cache(maxsize=64)
 def _before_tail(peer_name: str, queues: int, mtu: int, tail: int) -> bytes:
     """All that stands before the last `tail` bytes of a peer: the same for nearly all pods."""
-    peer = _INFO.pack(AF_UNSPEC, 0, 0, 0, 0) + m.text(_IFNAME, checked_name(peer_name))
-    peer += _ends(queues, mtu) + bytes(tail)
-    data = m.nest(_INFO_DATA, m.nest(_VETH_PEER, peer))
-    whole = m.nest(_LINKINFO, m.text(_INFO_KIND, "veth"), data)
+    peer = _head(peer_name) + _ends(queues, mtu) + bytes(tail)
+    data = m.nest(rtnl.IFLA_INFO_DATA, m.nest(_VETH_PEER, peer))
+    whole = m.nest(rtnl.IFLA_LINKINFO, m.text(rtnl.IFLA_INFO_KIND, "veth"), data)
     return whole[: len(whole) - tail]
 
 
@@ -271,15 +135,15 @@ def create(
 
     Send it with `made` to have its index.
     """
-    flags = _UP if up else 0
-    body = _INFO.pack(AF_UNSPEC, 0, 0, flags, flags) + m.text(_IFNAME, checked_name(name))
+    flags = rtnl.IFF_UP if up else 0
+    body = _head(name, flags, flags)
     if mtu is not None:
-        body += m.u32(_MTU, mtu)
+        body += m.u32(rtnl.IFLA_MTU, mtu)
     if mac is not None:
-        body += m.attribute(_ADDRESS, mac_bytes(mac))
-    parts = [m.text(_INFO_KIND, kind)] + ([m.nest(_INFO_DATA, data)] if data else [])
-    body += m.nest(_LINKINFO, *parts)
-    return m.message(RTM_NEWLINK, m.NLM_F_CREATE | m.NLM_F_EXCL | m.NLM_F_ECHO | m.NLM_F_ACK, body)
+        body += m.attribute(rtnl.IFLA_ADDRESS, rtnl.mac_bytes(mac))
+    details = m.nest(rtnl.IFLA_INFO_DATA, data) if data else b""
+    body += m.nest(rtnl.IFLA_LINKINFO, m.text(rtnl.IFLA_INFO_KIND, kind), details)
+    return m.message(rtnl.RTM_NEWLINK, _MAKE, body)
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,8 +163,8 @@ def made(sock: Socket, message: bytes, name: str) -> Made:
     (result,) = sock.transact([message])
     result.check("create link")
     for kind, body in result.answers:
-        if kind == RTM_NEWLINK:
-            peer = m.first_attribute(body, _LINK, _INFO.size)
+        if kind == rtnl.RTM_NEWLINK:
+            peer = m.first_attribute(body, rtnl.IFLA_LINK, INFO.size)
             return Made(index_of(body), m.as_uint(peer or b""))
     link = get(sock, name)
     if link is None:
@@ -309,50 +173,50 @@ def made(sock: Socket, message: bytes, name: str) -> Made:
 
 
 def _change(which: Which, attributes: bytes, flags: int = 0, mask: int = 0) -> bytes:
-    return m.message(RTM_SETLINK, 0, _head(which, flags, mask) + attributes)
+    return m.message(rtnl.RTM_SETLINK, 0, _head(which, flags, mask) + attributes)
 
 
 def set_up(which: Which) -> bytes:
     """Brings a link up."""
-    return _change(which, b"", _UP, _UP)
+    return _change(which, b"", rtnl.IFF_UP, rtnl.IFF_UP)
 
 
 def set_down(which: Which) -> bytes:
     """Takes a link down."""
-    return _change(which, b"", 0, _UP)
+    return _change(which, b"", 0, rtnl.IFF_UP)
 
 
 def set_mac(which: Which, mac: str) -> bytes:
     """Changes the hardware address."""
-    return _change(which, m.attribute(_ADDRESS, mac_bytes(mac)))
+    return _change(which, m.attribute(rtnl.IFLA_ADDRESS, rtnl.mac_bytes(mac)))
 
 
 def set_alias(which: Which, alias: str) -> bytes:
     """Changes the free text that a link carries (at most 255 bytes)."""
-    return _change(which, m.attribute(_IFALIAS, alias.encode()))
+    return _change(which, m.attribute(rtnl.IFLA_IFALIAS, alias.encode()))
 
 
 def set_mtu(which: Which, mtu: int) -> bytes:
     """Changes the MTU, in bytes."""
-    return _change(which, m.u32(_MTU, mtu))
+    return _change(which, m.u32(rtnl.IFLA_MTU, mtu))
 
 
 def set_group(which: Which, group: int) -> bytes:
     """Puts a link into a group, so that `delete_group` removes many at the price of one."""
-    return _change(which, m.u32(_GROUP, group))
+    return _change(which, m.u32(rtnl.IFLA_GROUP, group))
 
 
 def delete(which: Which) -> bytes:
     """Removes a link (a veth's peer goes with it). About 20 ms of waiting in the kernel."""
-    return m.message(RTM_DELLINK, 0, _head(which))
+    return m.message(rtnl.RTM_DELLINK, 0, _head(which))
 
 
 def delete_group(group: int) -> bytes:
     """Removes all links of a group. The default group 0 is refused: it holds everything."""
     if group == 0:
         raise ValueError("link group 0 holds every link of the host")
-    body = _INFO.pack(AF_UNSPEC, 0, 0, 0, 0) + m.u32(_GROUP, group)
-    return m.message(RTM_DELLINK, 0, body)
+    body = INFO.pack(AF_UNSPEC, 0, 0, 0, 0) + m.u32(rtnl.IFLA_GROUP, group)
+    return m.message(rtnl.RTM_DELLINK, 0, body)
 
 
 def set_inet_conf(index: int, settings: Mapping[str, int]) -> bytes:
@@ -363,7 +227,7 @@ def set_inet_conf(index: int, settings: Mapping[str, int]) -> bytes:
 @lru_cache(maxsize=64)
 def _inet_conf(settings: tuple[tuple[str, int], ...]) -> bytes:
     values = [m.u32(INET_CONF[name], value) for name, value in settings]
-    return m.nest(_AF_SPEC, m.nest(AF_INET, m.nest(_INET_CONF, *values)))
+    return m.nest(rtnl.IFLA_AF_SPEC, m.nest(AF_INET, m.nest(rtnl.IFLA_INET_CONF, *values)))
 
 
 def set_proxy_delay(index: int, milliseconds: int, family: int = AF_INET) -> bytes:
@@ -371,16 +235,9 @@ def set_proxy_delay(index: int, milliseconds: int, family: int = AF_INET) -> byt
     table = "arp_cache" if family == AF_INET else "ndisc_cache"
     parameters = m.u32(_NDTPA_IFINDEX, index) + m.u64(_NDTPA_PROXY_DELAY, milliseconds)
     body = struct.pack("=Bxxx", family) + m.text(_NDTA_NAME, table)
-    return m.message(RTM_SETNEIGHTBL, 0, body + m.nest(_NDTA_PARMS, parameters))
+    return m.message(rtnl.RTM_SETNEIGHTBL, 0, body + m.nest(_NDTA_PARMS, parameters))
 
 
 def by_name(links: Iterable[Link]) -> dict[str, Link]:
     """Links by their name."""
     return {link.name: link for link in links}
-
-
-def differing_conf(link: Link, desired: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-    """The IPv4 settings of `desired` that the link does not have."""
-    for name, value in desired.items():
-        if link.inet(name) != value:
-            yield name, value

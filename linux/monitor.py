@@ -22,7 +22,7 @@ from collections.abc import AsyncIterator, Callable, Hashable, Iterable
 from dataclasses import dataclass, replace
 from socket import AF_UNSPEC
 
-from linux import links, routes, rtnl
+from linux import link_values, routes, rtnl
 from linux.closing import Closing
 from linux.kernel_events import UNREADABLE, AddressChanged, Event, LinkChanged, Overrun, decode
 from linux.message_filters import without_routes_of
@@ -170,7 +170,7 @@ class Monitor(Closing):
             if body[0] != AF_UNSPEC:
                 return
             # The kernel sends four messages of a new link: only the last one is decoded.
-            index, up = links.index_and_state(body)
+            index, up = link_values.index_and_state(body)
             key, event = ("link", index), _LinkMessage(kind, body, up)
         else:
             keyed = decode(kind, body, self._shapes)
@@ -223,7 +223,7 @@ class _LinkMessage:
 
     def read(self) -> Event:
         removed = self.kind == rtnl.RTM_DELLINK
-        return LinkChanged(links.decode(self.body), removed, self.fell)
+        return LinkChanged(link_values.decode(self.body), removed, self.fell)
 
 
 def _after(earlier: Event | _LinkMessage, event: Event | _LinkMessage) -> Event | _LinkMessage:

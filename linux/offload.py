@@ -14,7 +14,7 @@ import socket
 import struct
 
 from linux.errors import KernelError
-from linux.links import checked_name
+from linux.link_values import checked_name
 
 _SIOCETHTOOL = 0x8946
 _GET, _SET = 0x16, 0x17

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address
 
 from linux import links
-from linux.links import Link
+from linux.link_values import Link
 from linux.netlink import wire as m
 from linux.netlink.socket import Socket
 from linux.rtnl import (

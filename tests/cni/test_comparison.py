@@ -30,7 +30,7 @@ from cni.veth.orphan_veths import HOST_MAC
 from cni.veth.wiring import GATEWAYS
 from libcalico.model import Metadata, WorkloadEndpoint, WorkloadEndpointSpec
 from linux.addresses import Address
-from linux.links import INET6_CONF, INET_CONF, Link
+from linux.link_values import INET6_CONF, INET_CONF, Link
 from linux.neighbours import STALE, Neighbour
 from linux.routes import NextHop, Route
 from tests.cni.test_attachment import WEB, request

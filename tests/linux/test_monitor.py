@@ -9,7 +9,7 @@ from ipaddress import ip_address, ip_interface, ip_network
 
 import pytest
 
-from linux import links, neighbours, routes
+from linux import link_values, links, neighbours, routes
 from linux import monitor as monitor_module
 from linux.kernel_events import (
     AddressChanged,
@@ -207,7 +207,7 @@ def test_a_link_that_cannot_be_read_becomes_an_overrun(monkeypatch: pytest.Monke
 
                 with monkeypatch.context() as patched:
                     patched.setattr(monitor._socket, "receive", receive)
-                    patched.setattr(links, "decode", int)
+                    patched.setattr(link_values, "decode", int)
                     monitor._read_datagrams()
                     await seen.until(lambda e: isinstance(e, Overrun))
             sock.request(links.create("br0", "bridge"))

@@ -6,7 +6,7 @@ import struct
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from typing import TYPE_CHECKING
 
-from linux.links import INET_CONF
+from linux.link_values import INET_CONF
 from linux.netlink import wire as m
 
 if TYPE_CHECKING:

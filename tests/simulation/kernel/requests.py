@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from ipaddress import IPv4Address
 from typing import TYPE_CHECKING, Any
 
-from linux.links import INET_CONF
+from linux.link_values import INET_CONF
 from linux.netlink import wire as m
 from tests.simulation.kernel import messages
 from tests.simulation.kernel.rows import Route
