@@ -13,34 +13,30 @@ from __future__ import annotations
 
 import errno
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from ipaddress import ip_address
 from itertools import islice
-from socket import AF_INET, AF_INET6, inet_ntoa, inet_pton
+from socket import AF_INET, AF_INET6
 from typing import Literal
 
 from linux.closing import Closing
 from linux.errors import KernelError
+from linux.ipset_members import DATA, be32, decode_entry, encode_entry
 from linux.netlink import wire as m
 from linux.netlink.answers import Result
 from linux.netlink.socket import NETLINK_NETFILTER, Socket
-from linux.rtnl import address_from, family_of
 
 SetType = Literal["hash:ip", "hash:net", "hash:ip,port"]
 
 # The newest revision per type that ipset(8) 7.17 shows; more would hide the sets from operators.
 _REVISIONS: dict[SetType, int] = {"hash:ip": 6, "hash:net": 7, "hash:ip,port": 7}
-_PROTOCOLS = {"icmp": 1, "tcp": 6, "udp": 17, "icmpv6": 58, "sctp": 132, "udplite": 136}
-_PROTOCOL_NAMES = {number: name for name, number in _PROTOCOLS.items()}
 
 _SUBSYSTEM = 6 << 8
 _CREATE, _DESTROY, _SWAP, _LIST, _ADD, _DEL, _HEADER, _TYPE = 2, 3, 6, 7, 9, 10, 12, 13
-_PROTOCOL, _SETNAME, _TYPENAME, _REVISION, _FAMILY, _FLAGS, _DATA, _ADT, _LINENO = range(1, 10)
+_PROTOCOL, _SETNAME, _TYPENAME, _REVISION, _FAMILY, _FLAGS = range(1, 7)
+_ADT, _LINENO = 8, 9
 _REVISION_MIN = 10
-_IP, _CIDR, _PORT, _PROTO, _CADT_LINENO = 1, 3, 4, 7, 9
 _MAXELEM, _ELEMENTS, _REFERENCES = 19, 24, 25
-_IPV4, _IPV6 = 1, 2
 _LIST_NAMES, _LIST_HEADER = 2, 4
 _PROTOCOL_VERSION = 6
 _MEMBERS_PER_MESSAGE = 1000
@@ -101,15 +97,13 @@ class IPSets(Closing):
         number = AF_INET if family == 4 else AF_INET6
         body = m.text(_SETNAME, _checked(name)) + m.text(_TYPENAME, type)
         body += m.u8(_REVISION, self._revision(type, number)) + m.u8(_FAMILY, number)
-        body += m.nest(_DATA, _be32(_MAXELEM, maxelem))
-        result = self._transact([_message(_CREATE, m.NLM_F_CREATE | m.NLM_F_EXCL, body, number)])[0]
+        body += m.nest(DATA, be32(_MAXELEM, maxelem))
+        message = _message(_CREATE, m.NLM_F_CREATE | m.NLM_F_EXCL, body, number)
+        result = self._socket.transact([message])[0]
         if result.errno == errno.EEXIST:
             existing = self.info(name)
-            if existing is not None and (existing.type, existing.family, existing.maxelem) == (
-                type,
-                family,
-                maxelem,
-            ):
+            same = (type, family, maxelem)
+            if existing and (existing.type, existing.family, existing.maxelem) == same:
                 return False
             result.detail = f"there is {existing}"
         _check(result, f"create IP set {name}")
@@ -117,7 +111,7 @@ class IPSets(Closing):
 
     def destroy(self, name: str) -> None:
         """Removes a set; fine if it is gone. Raises `KernelError` (EBUSY: a rule uses it)."""
-        result = self._transact([_message(_DESTROY, 0, m.text(_SETNAME, _checked(name)))])[0]
+        result = self._socket.transact([_message(_DESTROY, 0, m.text(_SETNAME, _checked(name)))])[0]
         if result.errno != errno.ENOENT:
             _check(result, f"destroy IP set {name}")
 
@@ -128,12 +122,12 @@ class IPSets(Closing):
         """
         # The second name stands where a type's name stands else (IPSET_ATTR_SETNAME2).
         body = m.text(_SETNAME, _checked(one)) + m.text(_TYPENAME, _checked(other))
-        result = self._transact([_message(_SWAP, 0, body)])[0]
+        result = self._socket.transact([_message(_SWAP, 0, body)])[0]
         _check(result, f"swap IP sets {one} and {other}")
 
     def names(self) -> list[str]:
         """The names of all sets."""
-        request = _message(_LIST, 0, _be32(_FLAGS, _LIST_NAMES))
+        request = _message(_LIST, 0, be32(_FLAGS, _LIST_NAMES))
         try:
             sets = self._dump(request, "list IP sets")
         except KernelError as error:
@@ -146,7 +140,7 @@ class IPSets(Closing):
 
     def info(self, name: str) -> SetInfo | None:
         """What the kernel says of a set, None if there is none."""
-        body = m.text(_SETNAME, _checked(name)) + _be32(_FLAGS, _LIST_HEADER)
+        body = m.text(_SETNAME, _checked(name)) + be32(_FLAGS, _LIST_HEADER)
         try:
             sets = self._dump(_message(_LIST, 0, body), f"look up IP set {name}")
         except KernelError as error:
@@ -164,7 +158,7 @@ class IPSets(Closing):
             # Only the first part of a long list tells the type.
             kind = m.as_text(attributes[_TYPENAME]) if _TYPENAME in attributes else kind
             for _, data in m.iterate_attributes(attributes.get(_ADT, b"")):
-                decoded.add(_decode_entry(data, kind))
+                decoded.add(decode_entry(data, kind))
         return decoded
 
     def add(self, name: str, members: Iterable[str]) -> None:
@@ -178,18 +172,19 @@ class IPSets(Closing):
     def _change(self, command: int, name: str, members: Iterable[str], verb: str) -> None:
         head = m.text(_SETNAME, _checked(name))
         messages = []
-        for part in _parts(members):
-            data = [_encode_entry(member, number) for number, member in enumerate(part, 1)]
-            body = head + m.nest(_ADT, *data) + _be32(_LINENO, 0)
+        waiting = iter(members)
+        while part := list(islice(waiting, _MEMBERS_PER_MESSAGE)):
+            data = [encode_entry(member, number) for number, member in enumerate(part, 1)]
+            body = head + m.nest(_ADT, *data) + be32(_LINENO, 0)
             messages.append(_message(command, 0, body))
-        for result in self._transact(messages):
+        for result in self._socket.transact(messages):
             _check(result, f"{verb} IP set {name}")
 
     def _revision(self, type: SetType, family: int) -> int:
         revision = self._types.get((type, family))
         if revision is None:
             body = m.text(_TYPENAME, type) + m.u8(_FAMILY, family)
-            result = self._transact([_message(_TYPE, 0, body, family)])[0]
+            result = self._socket.transact([_message(_TYPE, 0, body, family)])[0]
             if result.errno == _NO_TYPE:
                 module = f"ip_set_{type.replace(':', '_').replace(',', '')}"
                 lack = f"this kernel has no such sets (modprobe {module})"
@@ -203,9 +198,6 @@ class IPSets(Closing):
                 )
             self._types[type, family] = revision
         return revision
-
-    def _transact(self, messages: list[bytes]) -> list[Result]:
-        return self._socket.transact(messages)
 
     def _dump(self, request: bytes, what: str) -> list[m.Attributes]:
         return [m.parse_attributes(body, 4) for _, body in self._socket.dump(request, what)]
@@ -231,10 +223,6 @@ def _message(command: int, flags: int, body: bytes, family: int = AF_INET) -> by
     return m.message(_SUBSYSTEM | command, flags, head + body)
 
 
-def _be32(kind: int, value: int) -> bytes:
-    return m.attribute(kind | m.NLA_F_NET_BYTEORDER, struct.pack("!I", value))
-
-
 def _checked(name: str) -> str:
     if not 0 < len(name.encode()) < 32:
         raise ValueError(f"IP set name {name!r}: want 1 to 31 bytes")
@@ -249,7 +237,7 @@ def _check(result: Result, what: str) -> None:
 
 
 def _info(attributes: m.Attributes) -> SetInfo:
-    data = m.parse_attributes(attributes.get(_DATA, b""))
+    data = m.parse_attributes(attributes.get(DATA, b""))
     return SetInfo(
         name=m.as_text(attributes[_SETNAME]),
         type=m.as_text(attributes[_TYPENAME]),
@@ -258,81 +246,3 @@ def _info(attributes: m.Attributes) -> SetInfo:
         references=int.from_bytes(data.get(_REFERENCES, b""), "big"),
         entries=int.from_bytes(data.get(_ELEMENTS, b""), "big"),
     )
-
-
-def _parts(members: Iterable[str]) -> Iterator[list[str]]:
-    waiting = iter(members)
-    while part := list(islice(waiting, _MEMBERS_PER_MESSAGE)):
-        yield part
-
-
-# Nearly all members are IPv4 addresses and networks, by the hundred thousand: one struct each.
-_V4_HOST = struct.Struct("=HHHHHH4sHH4s")
-_V4_NET = struct.Struct("=HHHHHH4sHHB3xHH4s")
-_NESTED, _BIG = m.NLA_F_NESTED, m.NLA_F_NET_BYTEORDER
-_V4_READ = struct.pack("=HHHH", 12, _IP | _NESTED, 8, _IPV4 | _BIG)
-_CIDR_READ = struct.pack("=HH", 5, _CIDR)
-
-
-def _encode_entry(member: str, number: int) -> bytes:
-    """A member with its number in a change."""
-    if ":" not in member and "," not in member:
-        host, _, prefix = member.partition("/")
-        try:
-            packed = inet_pton(AF_INET, host)
-        except OSError:
-            packed = b""
-        line = number.to_bytes(4, "big")
-        if packed and not prefix:
-            return _V4_HOST.pack(24, _DATA | _NESTED, 12, _IP | _NESTED, 8, _IPV4 | _BIG, packed,
-                                 8, _CADT_LINENO | _BIG, line)  # fmt: skip
-        if packed and prefix.isdecimal() and len(prefix) < 3:
-            return _V4_NET.pack(32, _DATA | _NESTED, 12, _IP | _NESTED, 8, _IPV4 | _BIG, packed,
-                                5, _CIDR, int(prefix), 8, _CADT_LINENO | _BIG, line)  # fmt: skip
-    return m.nest(_DATA, _encode_member(member) + _be32(_CADT_LINENO, number))
-
-
-def _decode_entry(data: bytes, kind: str) -> str:
-    """A member as the kernel tells it."""
-    if data[:8] == _V4_READ and kind == "hash:net" and data[12:16] == _CIDR_READ:
-        text, prefix = inet_ntoa(data[8:12]), data[16]
-        return text if prefix == 32 else f"{text}/{prefix}"
-    return _decode_member(m.parse_attributes(data), kind)
-
-
-def _encode_member(member: str) -> bytes:
-    where, _, service = member.partition(",")
-    host, _, prefix = where.partition("/")
-    address = ip_address(host)
-    kind = _IPV4 if family_of(address) == AF_INET else _IPV6
-    data = m.nest(_IP, m.attribute(kind | m.NLA_F_NET_BYTEORDER, address.packed))
-    if prefix:
-        data += m.u8(_CIDR, int(prefix))
-    if service:
-        protocol, port = _service(member, service)
-        data += m.attribute(_PORT | m.NLA_F_NET_BYTEORDER, struct.pack("!H", port))
-        data += m.u8(_PROTO, protocol)
-    return data
-
-
-def _service(member: str, service: str) -> tuple[int, int]:
-    name, _, port = service.partition(":")
-    protocol = _PROTOCOLS.get(name)
-    if protocol is None and name.isdigit():
-        protocol = int(name)
-    if protocol is None or not port.isdigit() or int(port) > 65535:
-        raise ValueError(f"IP set member {member!r}: want ADDRESS,PROTOCOL:PORT")
-    return protocol, int(port)
-
-
-def _decode_member(data: m.Attributes, kind: str) -> str:
-    inner = m.parse_attributes(data[_IP])
-    address = address_from(inner.get(_IPV4) or inner[_IPV6])
-    text = str(address)
-    if _CIDR in data and data[_CIDR][0] != address.max_prefixlen:
-        text += f"/{data[_CIDR][0]}"
-    if "port" in kind:
-        number = data[_PROTO][0]
-        name = _PROTOCOL_NAMES.get(number, str(number))
-        text += f",{name}:{int.from_bytes(data[_PORT], 'big')}"
-    return text

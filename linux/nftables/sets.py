@@ -5,7 +5,7 @@ A member is spelled as ipset spells it: "10.0.0.0/26" and "10.0.0.1" (hash:net),
 which nothing may overlap (`linux.nftables.intervals`), the others plain hash sets.
 
 Unlike an ipset, a set lies in a table: a flush of the table takes it along. The kernel gets no
-limit to keep, because it would reserve the room; the limit is kept here.
+limit, because it would reserve the room; the caller keeps it.
 
 NFS-1: `members` of what `add` wrote are the same strings, if they were canonical.
 NFS-2: one call is one batch: readers see the set before or after it.
@@ -15,11 +15,9 @@ Tested in tests/linux/test_nftables_sets.py.
 from __future__ import annotations
 
 import errno
-import struct
-from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
-from socket import AF_INET, AF_INET6, inet_ntop, inet_pton
 from typing import Literal
 
 from linux.closing import Closing
@@ -29,15 +27,22 @@ from linux.netlink import wire as m
 from linux.nftables import intervals, messages
 from linux.nftables.connection import Connection
 from linux.nftables.expressions import Family
+from linux.nftables.set_elements import (
+    bounds_of,
+    decode_member,
+    encode_member,
+    key_of_element,
+    key_of_type,
+    lies_in,
+    parse_range,
+    ranges_between,
+    type_of_key,
+)
 
-_ADDRESS = {4: 7, 6: 8}
-_PROTOCOL_TYPE, _PORT_TYPE = 12, messages.TYPE_PORT
 _PER_MESSAGE = 400
 _FOREIGN = "another type"
 # Older kernels do not say how many members a set has: there may be many.
 _UNCOUNTED = b"\xff\xff\xff"
-_PROTOCOLS = {"icmp": 1, "tcp": 6, "udp": 17, "dccp": 33, "icmpv6": 58, "sctp": 132, "udplite": 136}
-_PROTOCOL_NAMES = {number: name for name, number in _PROTOCOLS.items()}
 
 
 @dataclass(slots=True)
@@ -46,8 +51,12 @@ class _Known:
 
     family: Family
     type: str
-    ranges: intervals.Intervals | None = None
+    ranges: intervals.Intervals | None
     count: int = 0
+
+    @classmethod
+    def empty(cls, family: Family, type: str) -> _Known:
+        return cls(family, type, intervals.Intervals(family) if type == "hash:net" else None)
 
 
 class NamedSets(Closing):
@@ -90,10 +99,9 @@ class NamedSets(Closing):
     ) -> bool:
         """Makes a set; False if an equal one exists. Raises `KernelError`.
 
-        EEXIST: a set of that name has another type; destroy it first. No limit is given to the
-        kernel: it would reserve the room.
+        EEXIST: a set of that name has another type; destroy it first. `maxelem` is not used.
         """
-        key_type, key_length = _key(type, family)
+        key_type, key_length = key_of_type(type, family)
         new_set = messages.new_set(
             family,
             self.table,
@@ -112,8 +120,7 @@ class NamedSets(Closing):
             if there is None or there.type != type:
                 raise
             return False
-        ranges = intervals.Intervals(family) if type == "hash:net" else None
-        self._known[name] = _Known(family, type, ranges)
+        self._known[name] = _Known.empty(family, type)
         return True
 
     def destroy(self, name: str) -> None:
@@ -145,29 +152,22 @@ class NamedSets(Closing):
                 flags = int.from_bytes(attributes.get(messages.SET_FLAGS, b""), "big")
                 if name.startswith(prefix) and not flags & (messages.MAP | messages.ANONYMOUS):
                     set_names.append(name)
-                    self._learn(name, family, attributes)
+                    self._learn(name, family, attributes, flags)
         return set_names
 
-    def _learn(self, name: str, family: Family, attributes: m.Attributes) -> None:
+    def _learn(self, name: str, family: Family, attributes: m.Attributes, flags: int) -> None:
         key_type = int.from_bytes(attributes.get(messages.SET_KEY_TYPE, b""), "big")
-        flags = int.from_bytes(attributes.get(messages.SET_FLAGS, b""), "big")
-        kind = _kind(key_type, flags, family) or _FOREIGN
+        kind = type_of_key(key_type, flags, family) or _FOREIGN
         before = self._known.get(name)
         if before is not None and before.type == kind:
             return
-        ranges = intervals.Intervals(family) if kind == "hash:net" else None
-        count = attributes.get(messages.SET_COUNT, _UNCOUNTED)
-        self._known[name] = _Known(family, kind, ranges, int.from_bytes(count, "big"))
+        known = self._known[name] = _Known.empty(family, kind)
+        known.count = int.from_bytes(attributes.get(messages.SET_COUNT, _UNCOUNTED), "big")
 
     def info(self, name: str) -> SetInfo | None:
         """What there is of this name, None if there is none; `maxelem` 0: no limit."""
-        known = self._known.get(name)
-        if known is None:
-            self.names()
-            known = self._known.get(name)
-        if known is None:
-            return None
-        return SetInfo(name, known.type, known.family, 0, 0, known.count)
+        known = self._find(name)
+        return known and SetInfo(name, known.type, known.family, 0, 0, known.count)
 
     def members(self, name: str) -> set[str]:
         """All members in canonical spelling. Raises `KernelError` (ENOENT)."""
@@ -176,12 +176,13 @@ class NamedSets(Closing):
             return set()
         elements = self._connection.elements(known.family, self.table, self._inward(name))
         if known.ranges is None:
-            decoded = {_decode(_key_of(each), known) for each in elements}
+            keys = map(key_of_element, elements)
+            decoded = {decode_member(key, known.family, known.type) for key in keys}
             known.count = len(decoded)
             return decoded
-        ranges = _pairs(elements, known.family)
+        ranges = ranges_between(elements, known.family)
         # A range that was removed covers nothing; a member that still lies in a range is present.
-        covered = [each for each in known.ranges.covered() if _lies_in(each, ranges)]
+        covered = [each for each in known.ranges.covered() if lies_in(each, ranges)]
         known.ranges = intervals.Intervals(known.family)
         known.ranges.add(ranges)
         known.ranges.add(covered)
@@ -198,22 +199,24 @@ class NamedSets(Closing):
 
     def _change(self, name: str, members: Iterable[str], *, adding: bool) -> None:
         known = self._get(name)
-        going: Collection[bytes]
-        coming: Collection[bytes]
+        going: list[bytes]
+        coming: list[bytes]
         if known.ranges is None:
-            packed = [messages.element(_encode(each, known)) for each in members]
+            packed = [messages.element(encode_member(each, known.family)) for each in members]
             going, coming = ([], packed) if adding else (packed, [])
             difference = len(coming) - len(going)
         else:
-            parsed = [_parse(each, known.family, name) for each in members]
+            parsed = [parse_range(each, known.family, name) for each in members]
             work = known.ranges.add if adding else known.ranges.remove
             old, new = work(parsed)
             difference = len(new) - len(old)
-            going, coming = _bounds(old, known.family), _bounds(new, known.family)
+            going, coming = bounds_of(old, known.family), bounds_of(new, known.family)
         requests = [
-            messages.change_elements(kind, known.family, self.table, self._inward(name), part)
+            messages.change_elements(
+                kind, known.family, self.table, self._inward(name), elements[at : at + _PER_MESSAGE]
+            )
             for kind, elements in ((messages.DELSETELEM, going), (messages.NEWSETELEM, coming))
-            for part in _parts(elements)
+            for at in range(0, len(elements), _PER_MESSAGE)
         ]
         try:
             self._connection.commit(requests, [f"change set {name}"] * len(requests))
@@ -226,10 +229,8 @@ class NamedSets(Closing):
         """The memory is not what the kernel has: the next reading makes it so."""
         if known.ranges is not None:
             known.ranges = intervals.Intervals(known.family)
-        try:
+        with suppress(KernelError):
             self.members(name)
-        except KernelError:
-            pass
 
     def _family(self, name: str) -> Family:
         for family, prefix in self._prefixes.items():
@@ -237,108 +238,13 @@ class NamedSets(Closing):
                 return family
         raise KernelError(errno.ENOENT, f"look up set {name}", "not ours by its name")
 
-    def _get(self, name: str) -> _Known:
-        known = self._known.get(name)
-        if known is None:
+    def _find(self, name: str) -> _Known | None:
+        if name not in self._known:
             self.names()
-            known = self._known.get(name)
+        return self._known.get(name)
+
+    def _get(self, name: str) -> _Known:
+        known = self._find(name)
         if known is None:
             raise KernelError(errno.ENOENT, f"look up set {name}")
         return known
-
-
-def _key(type: SetType, family: Family) -> tuple[int, int]:
-    length = 4 if family == 4 else 16
-    if type == "hash:ip,port":
-        return _ADDRESS[family] << 12 | _PROTOCOL_TYPE << 6 | _PORT_TYPE, length + 8
-    return _ADDRESS[family], length
-
-
-def _kind(key_type: int, flags: int, family: Family) -> SetType | None:
-    if flags & ~messages.INTERVAL:
-        return None
-    if key_type == _ADDRESS[family]:
-        return "hash:net" if flags else "hash:ip"
-    if key_type == _key("hash:ip,port", family)[0] and not flags:
-        return "hash:ip,port"
-    return None
-
-
-def _parse(member: str, family: Family, name: str) -> intervals.Range:
-    try:
-        return intervals.parse(member, family)
-    except ValueError as error:
-        raise KernelError(errno.EINVAL, f"change set {name}", str(error)) from error
-
-
-def _encode(member: str, known: _Known) -> bytes:
-    number = AF_INET if known.family == 4 else AF_INET6
-    address, comma, rest = member.partition(",")
-    try:
-        key = inet_pton(number, address)
-        if not comma:
-            return key
-        protocol, _, port = rest.partition(":")
-        which = _PROTOCOLS.get(protocol)
-        which = int(protocol) if which is None else which
-        return key + struct.pack(">B3xH2x", which, int(port))
-    except (OSError, ValueError, struct.error) as error:
-        raise KernelError(errno.EINVAL, "change set", f"{member!r} is malformed") from error
-
-
-def _decode(key: bytes, known: _Known) -> str:
-    number, length = (AF_INET, 4) if known.family == 4 else (AF_INET6, 16)
-    address = inet_ntop(number, key[:length])
-    if known.type != "hash:ip,port":
-        return address
-    protocol, port = struct.unpack_from(">B3xH", key, length)
-    return f"{address},{_PROTOCOL_NAMES.get(protocol, str(protocol))}:{port}"
-
-
-def _key_of(element: m.Attributes) -> bytes:
-    return m.parse_attributes(element[messages.ELEMENT_KEY])[1]
-
-
-def _bounds(ranges: Iterable[intervals.Range], family: Family) -> list[bytes]:
-    """Start and end of each range, as the kernel keeps them."""
-    octets = 4 if family == 4 else 16
-    most = (1 << 8 * octets) - 1
-    bounds = []
-    for first, last in sorted(ranges):
-        bounds.append(messages.element(first.to_bytes(octets, "big")))
-        if last < most:
-            bounds.append(messages.element((last + 1).to_bytes(octets, "big"), end=True))
-    return bounds
-
-
-def _pairs(elements: Iterable[m.Attributes], family: Family) -> list[intervals.Range]:
-    bounds = sorted(
-        (
-            int.from_bytes(_key_of(each), "big"),
-            not int.from_bytes(each.get(messages.ELEMENT_FLAGS, b""), "big")
-            & messages.INTERVAL_END,
-        )
-        for each in elements
-    )
-    ranges: list[intervals.Range] = []
-    first: int | None = None
-    for key, starts in bounds:
-        if not starts:
-            if first is not None:
-                ranges.append((first, key - 1))
-            first = None
-        else:
-            first = key
-    if first is not None:
-        ranges.append((first, (1 << (32 if family == 4 else 128)) - 1))
-    return ranges
-
-
-def _lies_in(member: intervals.Range, ranges: list[intervals.Range]) -> bool:
-    at = bisect_right(ranges, (member[0], 1 << 128)) - 1
-    return at >= 0 and ranges[at][0] <= member[0] and member[1] <= ranges[at][1]
-
-
-def _parts(elements: Collection[bytes]) -> Iterable[list[bytes]]:
-    listed = list(elements)
-    return (listed[n : n + _PER_MESSAGE] for n in range(0, len(listed), _PER_MESSAGE))

@@ -10,9 +10,9 @@ from typing import Literal
 
 import pytest
 
-from linux import ipset
 from linux.errors import KernelError
 from linux.ipset import IPSets, SetType
+from linux.ipset_members import DATA, be32, encode_entry, encode_member
 from linux.netlink import wire as m
 from tests.support.netns import Namespace, network_namespace
 
@@ -107,8 +107,8 @@ def test_a_set_in_use_stays(space: Namespace) -> None:
 )  # fmt: skip
 @pytest.mark.parametrize("number", [1, 70000])
 def test_the_short_way_of_spelling_members_is_the_long_one(member: str, number: int) -> None:
-    long = m.nest(ipset._DATA, ipset._encode_member(member) + ipset._be32(9, number))
-    assert ipset._encode_entry(member, number) == long
+    long = m.nest(DATA, encode_member(member) + be32(9, number))
+    assert encode_entry(member, number) == long
 
 
 def test_contents_are_swapped_at_once(space: Namespace) -> None:
