@@ -167,7 +167,7 @@ class NamedSets(Closing):
     def info(self, name: str) -> SetInfo | None:
         """What there is of this name, None if there is none; `maxelem` 0: no limit."""
         known = self._find(name)
-        return known and SetInfo(name, known.type, known.family, 0, 0, known.count)
+        return SetInfo(name, known.type, known.family, 0, 0, known.count) if known else None
 
     def members(self, name: str) -> set[str]:
         """All members in canonical spelling. Raises `KernelError` (ENOENT)."""
