@@ -56,7 +56,9 @@ from felix.rules.model import (
 )
 from linux.nftables import Code, Hook
 from linux.nftables import expressions as x
-from linux.nftables.expressions import Family, Part
+from linux.nftables import statements as st
+from linux.nftables.expressions import Family
+from linux.nftables.port_sets import Part
 
 TABLE = "calico"
 _PREROUTING, _INPUT, _FORWARD, _OUTPUT, _POSTROUTING = range(5)
@@ -70,7 +72,7 @@ _NUMBERS = {
 _PRIORITIES = {"raw": -300, "mangle": -150, "filter": 0}
 # Translation of destinations before, of sources after the others' (kube-proxy's at 100).
 _DESTINATION_NAT, _SOURCE_NAT = -100, 110
-_COUNTER = x.counter()
+_COUNTER = st.counter()
 _NOT_IN_COMMENT = re.compile(r"[^\w @%+=:,./-]", re.ASCII)
 
 
@@ -188,34 +190,34 @@ def _action(action: Action, family: Family, layer: str) -> bytes:
 def _pack_action(action: Action, family: Family, layer: str) -> list[bytes]:
     match action:
         case Accept():
-            return [x.verdict(x.ACCEPT)]
+            return [st.verdict(st.ACCEPT)]
         case Drop():
-            return [x.verdict(x.DROP)]
+            return [st.verdict(st.DROP)]
         case Reject():
-            return [x.reject(family)]
+            return [st.reject(family)]
         case Return():
-            return [x.verdict(x.RETURN)]
+            return [st.verdict(st.RETURN)]
         case Jump(chain):
-            return [x.verdict(x.JUMP, chain_name(layer, chain))]
+            return [st.verdict(st.JUMP, chain_name(layer, chain))]
         case Goto(chain):
-            return [x.verdict(x.GOTO, chain_name(layer, chain))]
+            return [st.verdict(st.GOTO, chain_name(layer, chain))]
         case SetMark(value, mask):
-            return [x.set_mark(value, mask)]
+            return [st.set_mark(value, mask)]
         case Log(prefix, level):
-            return [x.log(prefix, level)]
+            return [st.log(prefix, level)]
         case Tell(group, prefix, size):
-            return [x.log_to_group(prefix, group, size)]
+            return [st.log_to_group(prefix, group, size)]
         case Nothing():
             return []
         case NoTrack():
-            return [x.notrack()]
+            return [st.notrack()]
         case Masquerade(ports, random_fully):
-            return [x.masquerade(ports, random_fully)]
+            return [st.masquerade(ports, random_fully)]
         case DestinationNat(address):
-            return [x.translate(family, False, ip_address(address).packed)]
+            return [st.translate(family, False, ip_address(address).packed)]
         case SourceNat(address, ports, random_fully):
             packed = ip_address(address).packed
-            return [x.translate(family, True, packed, ports, random_fully)]
+            return [st.translate(family, True, packed, ports, random_fully)]
 
 
 def dispatch_rule(map_name: str, *, incoming: bool) -> Code:

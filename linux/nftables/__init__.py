@@ -1,7 +1,7 @@
 """Native nftables over packed netlink, in process: private tables, sets, verdict maps.
 
 Public: `Ruleset` (chains and maps of both families), `NamedSets`, `Watch`, `Code` and `pack` for
-rules, `expressions` for what rules consist of.
+rules, `expressions` and `statements` for what rules consist of.
 """
 
 from linux.nftables.messages import Hook

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from linux.netlink import wire as m
 from linux.nftables import messages
 from linux.nftables.connection import Connection
-from linux.nftables.expressions import PORT_SET_PREFIX, Family
+from linux.nftables.expressions import Family
 from linux.nftables.messages import Hook
+from linux.nftables.port_sets import PORT_SET_PREFIX
 from linux.nftables.rules import hash_in
 
 

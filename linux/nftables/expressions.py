@@ -1,4 +1,4 @@
-"""What a native rule consists of: the kernel's small expressions over registers, packed.
+"""What a native rule matches: the kernel's small expressions over registers, packed.
 
 Each function gives the bytes of one expression, ready to stand in a rule (linux/netfilter/
 nf_tables.h). A match loads something into register 1 and compares it; where it does not hold, or
@@ -10,58 +10,34 @@ Tested in tests/linux/test_nftables_expressions.py.
 
 from __future__ import annotations
 
-import hashlib
 import struct
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import Literal
 
 from linux.netlink import wire as m
+from linux.nftables.port_sets import Part, PortSet, merged
 
 _LIST_ELEM = 1
 _NAME, _DATA = 1, 2
-_VALUE, _VERDICT = 1, 2
-_REGISTER, _VERDICT_REGISTER = 1, 0
+_VALUE = 1
+REGISTER, VERDICT_REGISTER = 1, 0
 _FIRST_WORD = 8  # NFT_REG32_00: the words of register 1 and the following
 _EQ, _NEQ = 0, 1
 NETWORK, TRANSPORT = 1, 2
-DROP, ACCEPT, JUMP, GOTO, RETURN = 0, 1, -3, -4, -5
-_MARK, _IIFNAME, _OIFNAME, _L4PROTO = 3, 6, 7, 16
+META_MARK, _IIFNAME, _OIFNAME, _L4PROTO = 3, 6, 7, 16
 _CT_STATE, _CT_STATUS = 0, 2
 CT_STATES = {"INVALID": 1, "ESTABLISHED": 2, "RELATED": 4, "NEW": 8, "UNTRACKED": 64}
 CT_SNAT, CT_DNAT = 16, 32
 _FIB_SADDR, _FIB_DADDR, _FIB_MARK, _FIB_IIF, _FIB_OIF = 1, 2, 4, 8, 16
 _FIB_RESULT_OIF, _FIB_RESULT_TYPE = 1, 3
 ADDRESS_TYPES = {"UNICAST": 1, "LOCAL": 2, "BROADCAST": 3, "ANYCAST": 4, "MULTICAST": 5}
-_RANGE_PORTS, _RANGE_RANDOM_FULLY, _RANGE_ADDRESS = 2, 16, 1
 _IFNAMSIZ = 16
-PORT_SET_PREFIX = "ports-"
-_LONGEST_PORTS = 40
 SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
 
 Family = Literal[4, 6]
 TableFamily = Literal[4, 6, "arp"]
 FAMILIES: dict[TableFamily, int] = {4: 2, 6: 10, "arp": 3}
 """What the kernel calls a family."""
-
-
-@dataclass(frozen=True, slots=True)
-class PortSet:
-    """A lookup in a set of ports. `ranges` (first, last) are in order and do not touch."""
-
-    ranges: tuple[tuple[int, int], ...]
-    negated: bool = False
-
-    @property
-    def name(self) -> str:
-        """What the set is called, by what is in it: (80, 80), (90, 95) is ports-80_90-95."""
-        text = "_".join(str(a) if a == b else f"{a}-{b}" for a, b in self.ranges)
-        if len(text) > _LONGEST_PORTS:
-            text = hashlib.sha256(text.encode()).hexdigest()[:_LONGEST_PORTS]
-        return PORT_SET_PREFIX + text
-
-
-Part = bytes | PortSet
 
 
 def be16(kind: int, value: int) -> bytes:
@@ -79,51 +55,45 @@ def be64(kind: int, value: int) -> bytes:
     return m.attribute(kind, struct.pack(">Q", value))
 
 
-def _expression(name: str, *attributes: bytes) -> bytes:
+def expression(name: str, *attributes: bytes) -> bytes:
+    """One expression of this kind."""
     return m.nest(_LIST_ELEM, m.text(_NAME, name), m.nest(_DATA, *attributes))
 
 
-def _value(kind: int, data: bytes) -> bytes:
+def value(kind: int, data: bytes) -> bytes:
+    """An attribute that holds a value."""
     return m.nest(kind, m.attribute(_VALUE, data))
 
 
-def verdict_data(kind: int, code: int, chain: str = "") -> bytes:
-    """An attribute that holds a verdict, for rules and for maps."""
-    return m.nest(kind, m.nest(_VERDICT, be32(1, code), m.text(2, chain) if chain else b""))
+def meta(key: int, register: int = REGISTER) -> bytes:
+    """Load a property of the packet."""
+    return expression("meta", be32(2, key), be32(1, register))
 
 
-# -- loading and comparing -------------------------------------------------------------------------
-
-
-def _meta(key: int, register: int = _REGISTER) -> bytes:
-    return _expression("meta", be32(2, key), be32(1, register))
-
-
-def _payload(base: int, offset: int, length: int, register: int = _REGISTER) -> bytes:
-    return _expression(
-        "payload", be32(1, register), be32(2, base), be32(3, offset), be32(4, length)
-    )
+def _payload(base: int, offset: int, length: int, register: int = REGISTER) -> bytes:
+    return expression("payload", be32(1, register), be32(2, base), be32(3, offset), be32(4, length))
 
 
 def _compare(data: bytes, negated: bool = False) -> bytes:
     op = _NEQ if negated else _EQ
-    return _expression("cmp", be32(1, _REGISTER), be32(2, op), _value(3, data))
+    return expression("cmp", be32(1, REGISTER), be32(2, op), value(3, data))
 
 
-def _masked(mask: bytes, xor: bytes = b"") -> bytes:
-    return _expression(
+def masked(mask: bytes, xor: bytes = b"") -> bytes:
+    """Register 1 becomes `(register & mask) ^ xor`."""
+    return expression(
         "bitwise",
-        be32(1, _REGISTER),
-        be32(2, _REGISTER),
+        be32(1, REGISTER),
+        be32(2, REGISTER),
         be32(3, len(mask)),
-        _value(4, mask),
-        _value(5, xor or bytes(len(mask))),
+        value(4, mask),
+        value(5, xor or bytes(len(mask))),
     )
 
 
 def protocol(number: int, negated: bool = False) -> bytes:
     """The transport protocol."""
-    return _meta(_L4PROTO) + _compare(bytes((number,)), negated)
+    return meta(_L4PROTO) + _compare(bytes((number,)), negated)
 
 
 def interface(name: str, *, incoming: bool) -> bytes:
@@ -135,7 +105,7 @@ def interface(name: str, *, incoming: bool) -> bytes:
     else:
         # The kernel has no name as long as that: it never matches.
         data = name.encode()[:_IFNAMSIZ].ljust(_IFNAMSIZ, b"\0")
-    return _meta(_IIFNAME if incoming else _OIFNAME) + _compare(data)
+    return meta(_IIFNAME if incoming else _OIFNAME) + _compare(data)
 
 
 def interface_key(name: str) -> bytes:
@@ -162,7 +132,7 @@ def network(
     if prefix and not rest:
         return _payload(NETWORK, offset, whole) + _compare(address[:whole], negated)
     mask = ((1 << 8 * length) - (1 << 8 * length - prefix)).to_bytes(length, "big")
-    return _payload(NETWORK, offset, length) + _masked(mask) + _compare(address, negated)
+    return _payload(NETWORK, offset, length) + masked(mask) + _compare(address, negated)
 
 
 def in_set(family: Family, source: bool, name: str, *, ports: bool, negated: bool) -> bytes:
@@ -171,16 +141,16 @@ def in_set(family: Family, source: bool, name: str, *, ports: bool, negated: boo
     parts = [_payload(NETWORK, offset, length)]
     if ports:
         word = _FIRST_WORD + length // 4
-        parts.append(_meta(_L4PROTO, word))
+        parts.append(meta(_L4PROTO, word))
         parts.append(_payload(TRANSPORT, 0 if source else 2, 2, word + 1))
     return b"".join((*parts, lookup(name, negated=negated)))
 
 
 def lookup(name: str, *, negated: bool = False) -> bytes:
     """Whether register 1 is in a set."""
-    return _expression(
+    return expression(
         "lookup",
-        be32(2, _REGISTER),
+        be32(2, REGISTER),
         m.text(1, name),
         be32(5, 1) if negated else b"",
     )
@@ -188,8 +158,8 @@ def lookup(name: str, *, negated: bool = False) -> bytes:
 
 def interface_map(name: str, *, incoming: bool) -> bytes:
     """Do what a verdict map says of the interface; without an element the rule ends."""
-    return _meta(_IIFNAME if incoming else _OIFNAME) + _expression(
-        "lookup", be32(2, _REGISTER), be32(3, _VERDICT_REGISTER), m.text(1, name)
+    return meta(_IIFNAME if incoming else _OIFNAME) + expression(
+        "lookup", be32(2, REGISTER), be32(3, VERDICT_REGISTER), m.text(1, name)
     )
 
 
@@ -203,25 +173,14 @@ def ports(source: bool, ranges: Iterable[tuple[int, int]], negated: bool = False
     if first == last:
         return [load + _compare(struct.pack(">H", first), negated)]
     op = _NEQ if negated else _EQ
-    within = _expression(
+    within = expression(
         "range",
-        be32(1, _REGISTER),
+        be32(1, REGISTER),
         be32(2, op),
-        _value(3, struct.pack(">H", first)),
-        _value(4, struct.pack(">H", last)),
+        value(3, struct.pack(">H", first)),
+        value(4, struct.pack(">H", last)),
     )
     return [load + within]
-
-
-def merged(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Ranges in order, none touching the next."""
-    disjoint: list[tuple[int, int]] = []
-    for first, last in sorted(ranges):
-        if disjoint and first <= disjoint[-1][1] + 1:
-            disjoint[-1] = (disjoint[-1][0], max(disjoint[-1][1], last))
-        else:
-            disjoint.append((first, last))
-    return tuple(disjoint)
 
 
 def icmp(kind: int, code: int | None, negated: bool = False) -> bytes:
@@ -233,7 +192,7 @@ def icmp(kind: int, code: int | None, negated: bool = False) -> bytes:
 def mark(value: int, mask: int, negated: bool = False) -> bytes:
     """`(mark & mask) == value`."""
     native = struct.Struct("=I").pack
-    return _meta(_MARK) + _masked(native(mask)) + _compare(native(value), negated)
+    return meta(META_MARK) + masked(native(mask)) + _compare(native(value), negated)
 
 
 def conntrack_state(states: Iterable[str], negated: bool = False) -> bytes:
@@ -248,9 +207,9 @@ def conntrack_status(bits: int, negated: bool = False) -> bytes:
 
 
 def _conntrack_bits(key: int, bits: int, negated: bool) -> bytes:
-    load = _expression("ct", be32(1, _REGISTER), be32(2, key))
+    load = expression("ct", be32(1, REGISTER), be32(2, key))
     some = not negated
-    return load + _masked(struct.pack("=I", bits)) + _compare(bytes(4), some)
+    return load + masked(struct.pack("=I", bits)) + _compare(bytes(4), some)
 
 
 def reverse_path_fails() -> bytes:
@@ -269,103 +228,12 @@ def address_type(
 
 
 def _fib(result: int, flags: int) -> bytes:
-    return _expression("fib", be32(3, flags), be32(2, result), be32(1, _REGISTER))
+    return expression("fib", be32(3, flags), be32(2, result), be32(1, REGISTER))
 
 
 def limit(rate: int, per: str, burst: int) -> bytes:
     """At most `rate` packets each `per` get past, after a first `burst`."""
     seconds = SECONDS[per]
-    return _expression(
+    return expression(
         "limit", be64(1, rate), be64(2, seconds), be32(3, burst), be32(4, 0), be32(5, 0)
     )
-
-
-# -- doing -----------------------------------------------------------------------------------------
-
-
-def counter() -> bytes:
-    """Count packets and bytes that come so far."""
-    return _expression("counter")
-
-
-def verdict(code: int, chain: str = "") -> bytes:
-    """End, or go on in a chain."""
-    return _expression("immediate", be32(1, _VERDICT_REGISTER), verdict_data(2, code, chain))
-
-
-def set_mark(value: int, mask: int) -> bytes:
-    """Replace the bits of `mask` by `value`."""
-    native = struct.Struct("=I").pack
-    change = _masked(native(~mask & 0xFFFFFFFF), native(value))
-    return _meta(_MARK) + change + _expression("meta", be32(2, _MARK), be32(3, _REGISTER))
-
-
-def notrack() -> bytes:
-    """No connection tracking."""
-    return _expression("notrack")
-
-
-def reject(family: Family) -> bytes:
-    """Drop and tell the sender that the port is unreachable."""
-    code = 3 if family == 4 else 4
-    return _expression("reject", be32(1, 0), m.u8(2, code))
-
-
-def log(prefix: str, level: int) -> bytes:
-    """A line in the kernel's log."""
-    return _expression("log", m.text(2, prefix), be32(5, level))
-
-
-def log_to_group(prefix: str, group: int, size: int) -> bytes:
-    """The packet, up to `size` bytes of it, to those who listen to an NFLOG group."""
-    size_of = be32(3, size) if size else b""
-    return _expression("log", be16(1, group), m.text(2, prefix), size_of)
-
-
-def masquerade(port_range: tuple[int, int] | None, random_fully: bool) -> bytes:
-    """Source address of the outgoing interface."""
-    loads, registers = _port_registers(port_range, 1, 2, 3)
-    return loads + _expression("masq", be32(1, _flags(port_range, random_fully)), *registers)
-
-
-def translate(
-    family: Family,
-    source: bool,
-    address: bytes,
-    port_range: tuple[int, int] | None = None,
-    random_fully: bool = False,
-) -> bytes:
-    """A fixed source or destination address."""
-    loads, registers = _port_registers(port_range, 2, 5, 6)
-    flags = _flags(port_range, random_fully)
-    return (
-        _load(1, address)
-        + loads
-        + _expression(
-            "nat",
-            be32(1, 0 if source else 1),
-            be32(2, FAMILIES[family]),
-            be32(3, 1),
-            be32(4, 1),
-            *registers,
-            be32(7, flags | _RANGE_ADDRESS),
-        )
-    )
-
-
-def _load(register: int, data: bytes) -> bytes:
-    return _expression("immediate", be32(1, register), _value(2, data))
-
-
-def _port_registers(
-    port_range: tuple[int, int] | None, first: int, minimum: int, maximum: int
-) -> tuple[bytes, Sequence[bytes]]:
-    """Loads of a range into registers, and the attributes that name these."""
-    if port_range is None:
-        return b"", ()
-    loads = b"".join(_load(first + n, struct.pack(">H", port)) for n, port in enumerate(port_range))
-    return loads, (be32(minimum, first), be32(maximum, first + 1))
-
-
-def _flags(port_range: tuple[int, int] | None, random_fully: bool) -> int:
-    return (_RANGE_PORTS if port_range else 0) | (_RANGE_RANDOM_FULLY if random_fully else 0)

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from linux.netlink import wire as m
-from linux.nftables.expressions import FAMILIES, Family, PortSet, TableFamily, be32
+from linux.nftables.expressions import FAMILIES, Family, TableFamily, be32
+from linux.nftables.port_sets import PortSet
 
 SUBSYSTEM = 10
 (

@@ -26,9 +26,11 @@ from linux.errors import KernelError
 from linux.nftables import messages
 from linux.nftables.connection import Refused
 from linux.nftables.dump import Actual
-from linux.nftables.expressions import GOTO, Family, PortSet, interface_key, verdict_data
+from linux.nftables.expressions import Family, interface_key
 from linux.nftables.messages import Hook
+from linux.nftables.port_sets import PortSet
 from linux.nftables.rules import Packed
+from linux.nftables.statements import GOTO, verdict_data
 
 _ELEMENTS_PER_MESSAGE = 500
 # The headers around a batch, and what rounding to four bytes may add.

@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 
 from linux.netlink import wire as m
 from linux.nftables import messages
-from linux.nftables.expressions import Family, Part, PortSet, lookup
+from linux.nftables.expressions import Family, lookup
+from linux.nftables.port_sets import Part, PortSet
 
 HASH_PREFIX = "cali:"
 _LENGTH = 16

@@ -9,9 +9,9 @@ from __future__ import annotations
 import sys
 
 from felix import main
-from linux.nftables import expressions
+from linux.nftables import statements
 
-_log = expressions.log
+_log = statements.log
 
 
 def log(prefix: str, level: int) -> bytes:
@@ -22,5 +22,5 @@ def log(prefix: str, level: int) -> bytes:
 
 
 if __name__ == "__main__":
-    expressions.log = log
+    statements.log = log
     sys.exit(main.main())

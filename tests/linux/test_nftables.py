@@ -15,6 +15,7 @@ from linux.errors import KernelError
 from linux.netlink.wire import iterate_attributes
 from linux.nftables import Code, Hook, Packed, Ruleset, pack
 from linux.nftables import expressions as x
+from linux.nftables import statements as st
 from linux.nftables.connection import Connection, Refused
 from linux.nftables.messages import comment_data, new_chain, new_table, read_comment
 from tests.support.netns import Namespace, network_namespace
@@ -48,16 +49,16 @@ def story(told: Callable[[Ruleset], Awaitable[None]]) -> None:
 
 
 def chain(*actions: bytes, comment: str = "") -> Packed:
-    return pack([Code((x.counter() + action,), comment) for action in actions])
+    return pack([Code((st.counter() + action,), comment) for action in actions])
 
 
 def want_both(rules: Ruleset) -> None:
     for family in (4, 6):
         rules.want_map(family, "where")
-        rules.want(family, "INPUT", chain(x.verdict(x.JUMP, "one")), INPUT)
-        rules.want(family, "one", chain(x.verdict(x.JUMP, "two"), b"", comment="hello"))
+        rules.want(family, "INPUT", chain(st.verdict(st.JUMP, "one")), INPUT)
+        rules.want(family, "one", chain(st.verdict(st.JUMP, "two"), b"", comment="hello"))
         rules.want(family, "two", chain(b""))
-        rules.want(family, "pod", chain(x.verdict(x.DROP)))
+        rules.want(family, "pod", chain(st.verdict(st.DROP)))
         rules.want_element(family, "where", "cali1", "pod")
 
 
@@ -90,7 +91,7 @@ def test_only_what_changes_is_written_and_other_counters_stay(space: Namespace) 
         space.run("ping", "-c", "1", "-W", "1", "127.0.0.1")
         before = (await rules.counters(4, ["one", "two"]))["two"]
         assert before[0][0] > 0
-        rules.want(4, "pod", chain(x.verdict(x.ACCEPT)))
+        rules.want(4, "pod", chain(st.verdict(st.ACCEPT)))
         rules.unwant_element(4, "where", "cali1")
         rules.want_element(4, "where", "cali2", "pod")
         report = await rules.commit()
@@ -166,7 +167,7 @@ def test_a_write_beside_drift_is_repaired_by_the_write(space: Namespace) -> None
         want_both(rules)
         await rules.commit()
         space.run("nft", "flush", "ruleset")
-        rules.want(4, "two", chain(x.verdict(x.ACCEPT)))
+        rules.want(4, "two", chain(st.verdict(st.ACCEPT)))
         report = await rules.commit()
         assert rules.dumps == 2, "the first attempt was refused"
         assert "pod" in report.drift
@@ -217,7 +218,7 @@ def test_a_map_outlives_the_rules_that_ask_it(space: Namespace, batches: list[st
     async def told(rules: Ruleset) -> None:
         want_both(rules)
         for family in (4, 6):
-            asked = chain(x.interface_map("where", incoming=True), x.verdict(x.DROP))
+            asked = chain(x.interface_map("where", incoming=True), st.verdict(st.DROP))
             rules.want(family, "two", asked)
         await rules.commit()
         batches.clear()
@@ -236,11 +237,11 @@ def test_an_unused_map_outlives_the_rules_that_ask_it(space: Namespace, batches:
 
     async def older(rules: Ruleset) -> None:
         want_both(rules)
-        rules.want(4, "two", chain(x.interface_map("where", incoming=True), x.verdict(x.DROP)))
+        rules.want(4, "two", chain(x.interface_map("where", incoming=True), st.verdict(st.DROP)))
         await rules.commit()
 
     async def newer(rules: Ruleset) -> None:
-        rules.want(4, "new", chain(x.verdict(x.ACCEPT)), INPUT)
+        rules.want(4, "new", chain(st.verdict(st.ACCEPT)), INPUT)
         await rules.commit()
 
     story(older)
@@ -259,16 +260,16 @@ def test_a_refused_chain_is_named_and_nothing_is_written(space: Namespace) -> No
         await rules.commit()
         before = _listed(space)
         bad = chain(x.lookup("no such set"))
-        rules.want(4, "two", chain(x.verdict(x.ACCEPT)))
+        rules.want(4, "two", chain(st.verdict(st.ACCEPT)))
         rules.want(6, "one", bad)
         with pytest.raises(Refused, match="write chain one"):
             await rules.commit()
         assert rules.blamed.keys() == {(6, "one")}
         assert _listed(space) == before
         assert not await rules.accepts(6, bad)
-        assert await rules.accepts(6, chain(x.verdict(x.ACCEPT)))
+        assert await rules.accepts(6, chain(st.verdict(st.ACCEPT)))
         assert _listed(space) == before, "asking leaves nothing"
-        rules.want(6, "one", chain(x.verdict(x.ACCEPT)))
+        rules.want(6, "one", chain(st.verdict(st.ACCEPT)))
         await rules.commit()
         assert rules.blamed == {}
         assert await rules.refresh() == ()
@@ -298,7 +299,7 @@ def test_a_batch_of_many_chains(space: Namespace) -> None:
     """Some megabytes in one datagram."""
 
     async def told(rules: Ruleset) -> None:
-        body = chain(*[x.mark(n, 0xFFFF) + x.verdict(x.DROP) for n in range(20)])
+        body = chain(*[x.mark(n, 0xFFFF) + st.verdict(st.DROP) for n in range(20)])
         for number in range(1000):
             rules.want(4, f"chain{number}", body)
         report = await rules.commit()
@@ -314,7 +315,8 @@ def test_a_large_rule_set_without_rights_on_the_host(space: Namespace) -> None:
         "import asyncio\n"
         "from linux.nftables import Code, Hook, Ruleset, pack\n"
         "from linux.nftables import expressions as x\n"
-        "body = [Code((x.mark(n, 0xFFFF) + x.verdict(x.DROP),)) for n in range(20)]\n"
+        "from linux.nftables import statements as st\n"
+        "body = [Code((x.mark(n, 0xFFFF) + st.verdict(st.DROP),)) for n in range(20)]\n"
         "async def told():\n"
         "    with Ruleset((4, 6), 'mine') as rules:\n"
         "        for family in (4, 6):\n"
@@ -339,7 +341,7 @@ def test_parts_are_cut_between_chains_and_blame_the_right_one(
     async def told(rules: Ruleset) -> None:
         want_both(rules)
         for number in range(50):
-            rules.want(6, f"c{number}", chain(*[x.verdict(x.DROP)] * 5))
+            rules.want(6, f"c{number}", chain(*[st.verdict(st.DROP)] * 5))
         rules.want(6, "c49", chain(x.lookup("no such set")))
         monkeypatch.setattr(Connection, "room", 3000)
         with pytest.raises(Refused, match="write chain c49"):

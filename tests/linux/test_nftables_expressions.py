@@ -11,7 +11,9 @@ import pytest
 
 from linux.nftables import Code, Hook, NamedSets, Ruleset, pack
 from linux.nftables import expressions as x
-from linux.nftables.expressions import Family, Part
+from linux.nftables import statements as st
+from linux.nftables.expressions import Family
+from linux.nftables.port_sets import Part
 from tests.support.netns import Namespace, network_namespace
 
 FORWARD, POSTROUTING, PREROUTING = (
@@ -51,19 +53,19 @@ ANY: Cases = [
     ([x.address_type(True, "LOCAL", negated=True)], "fib saddr type != local"),
     ([x.limit(10, "second", 20)], "limit rate 10/second burst 20 packets"),
     ([x.limit(3, "hour", 1)], "limit rate 3/hour burst 1 packets"),
-    ([x.verdict(x.ACCEPT)], "accept"),
-    ([x.verdict(x.DROP)], "drop"),
-    ([x.verdict(x.RETURN)], "return"),
-    ([x.verdict(x.JUMP, "there")], "jump there"),
-    ([x.verdict(x.GOTO, "there")], "goto there"),
-    ([x.set_mark(0x20000, 0x20000)], "meta mark set meta mark | 0x00020000"),
-    ([x.set_mark(0x20000, 0x30000)], "meta mark set meta mark & 0xfffeffff | 0x00020000"),
-    ([x.set_mark(0, 0x10000)], "meta mark set meta mark & 0xfffeffff"),
-    ([x.log("calico-packet: ", 5)], 'log prefix "calico-packet: " level notice'),
-    ([x.log_to_group("DPI|x", 1, 80)], 'log prefix "DPI|x" group 1 snaplen 80'),
+    ([st.verdict(st.ACCEPT)], "accept"),
+    ([st.verdict(st.DROP)], "drop"),
+    ([st.verdict(st.RETURN)], "return"),
+    ([st.verdict(st.JUMP, "there")], "jump there"),
+    ([st.verdict(st.GOTO, "there")], "goto there"),
+    ([st.set_mark(0x20000, 0x20000)], "meta mark set meta mark | 0x00020000"),
+    ([st.set_mark(0x20000, 0x30000)], "meta mark set meta mark & 0xfffeffff | 0x00020000"),
+    ([st.set_mark(0, 0x10000)], "meta mark set meta mark & 0xfffeffff"),
+    ([st.log("calico-packet: ", 5)], 'log prefix "calico-packet: " level notice'),
+    ([st.log_to_group("DPI|x", 1, 80)], 'log prefix "DPI|x" group 1 snaplen 80'),
     ([x.interface_map("where", incoming=True)], "iifname vmap @where"),
     ([x.interface_map("where", incoming=False)], "oifname vmap @where"),
-    ([x.counter()], "counter packets 0 bytes 0"),
+    ([st.counter()], "counter packets 0 bytes 0"),
 ]
 OF: dict[Family, Cases] = {
     4: [
@@ -76,7 +78,7 @@ OF: dict[Family, Cases] = {
         ([ICMP, x.icmp(8, None)], "icmp type echo-request"),
         ([ICMP, x.icmp(8, None, True)], "icmp type != echo-request"),
         ([ICMP, x.icmp(3, 4)], "icmp type destination-unreachable icmp code 4"),
-        ([x.reject(4)], "reject"),
+        ([st.reject(4)], "reject"),
     ],
     6: [
         ([x.network(6, True, packed("fd00::"), 16)], "ip6 saddr fd00::/16"),
@@ -85,22 +87,22 @@ OF: dict[Family, Cases] = {
         ([x.in_set(6, True, "ports", ports=True, negated=False)],
          "ip6 saddr . meta l4proto . th sport @ports"),
         ([x.protocol(58), x.icmp(128, None)], "icmpv6 type echo-request"),
-        ([x.reject(6)], "reject"),
+        ([st.reject(6)], "reject"),
     ],
 }  # fmt: skip
 RAW: Cases = [
     ([x.reverse_path_fails()], "fib saddr . mark . iif oif 0"),
-    ([x.notrack()], "notrack"),
+    ([st.notrack()], "notrack"),
 ]
 NAT: dict[Family, Cases] = {
     4: [
-        ([x.masquerade(None, True)], "masquerade fully-random"),
-        ([TCP, x.masquerade((1024, 65535), False)], "meta l4proto tcp masquerade to :1024-65535"),
-        ([x.translate(4, True, packed("192.0.2.1"))], "snat to 192.0.2.1"),
-        ([TCP, x.translate(4, True, packed("192.0.2.1"), (1, 9), True)],
+        ([st.masquerade(None, True)], "masquerade fully-random"),
+        ([TCP, st.masquerade((1024, 65535), False)], "meta l4proto tcp masquerade to :1024-65535"),
+        ([st.translate(4, True, packed("192.0.2.1"))], "snat to 192.0.2.1"),
+        ([TCP, st.translate(4, True, packed("192.0.2.1"), (1, 9), True)],
          "meta l4proto tcp snat to 192.0.2.1:1-9 fully-random"),
     ],
-    6: [([x.translate(6, True, packed("fd00::1"))], "snat to fd00::1")],
+    6: [([st.translate(6, True, packed("fd00::1"))], "snat to fd00::1")],
 }  # fmt: skip
 
 

@@ -7,9 +7,10 @@ from itertools import product
 import pytest
 
 from linux.nftables.dump import Actual
-from linux.nftables.expressions import Family, PortSet
+from linux.nftables.expressions import Family
 from linux.nftables.messages import Hook
 from linux.nftables.plan import Change, DesiredTable, Plan
+from linux.nftables.port_sets import PortSet
 from linux.nftables.rules import Packed
 
 HASHES = ("to-1", "to-2", "drop")

@@ -11,6 +11,7 @@ import pytest
 
 from linux.nftables import Code, Hook, Packed, Ruleset, pack
 from linux.nftables import expressions as x
+from linux.nftables import statements as st
 from tests.support.netns import Namespace, network_namespace
 
 INPUT = Hook("filter", 1, 0)
@@ -53,18 +54,18 @@ def story(told: Callable[[Ruleset], Awaitable[None]]) -> None:
 
 
 def action(code: int, chain: str = "", *, comment: str = "") -> Code:
-    return Code((x.counter() + x.verdict(code, chain),), comment)
+    return Code((st.counter() + st.verdict(code, chain),), comment)
 
 
 def deny(*ports: int, comment: str = "") -> Code:
     """Drops UDP packets to these ports."""
     match = x.ports(False, [(port, port) for port in ports])
-    return Code((x.protocol(UDP, False), *match, x.counter() + x.verdict(x.DROP)), comment)
+    return Code((x.protocol(UDP, False), *match, st.counter() + st.verdict(st.DROP)), comment)
 
 
 def filler(text: str) -> Packed:
     """A hundred rules of which none matches."""
-    return pack([Code((x.mark(7, 0xFF, False) + x.verdict(x.DROP),), text)] * 100)
+    return pack([Code((x.mark(7, 0xFF, False) + st.verdict(st.DROP),), text)] * 100)
 
 
 def port_sets(space: Namespace) -> list[str]:
@@ -81,7 +82,7 @@ def test_no_packet_passes_while_a_denying_rule_is_rewritten(others: int) -> None
     """Its ports are denied before and after, with any other rules in the batch."""
 
     async def told(rules: Ruleset) -> None:
-        outer = [action(x.JUMP, "policy"), action(x.ACCEPT)]
+        outer = [action(st.JUMP, "policy"), action(st.ACCEPT)]
         rules.want(4, "INPUT", pack(outer), INPUT)
         passed = set()
         for number in range(20):
@@ -100,7 +101,7 @@ def test_no_packet_passes_while_a_denying_rule_is_rewritten(others: int) -> None
 
 def test_a_set_goes_with_the_last_rule_that_asks_it(space: Namespace) -> None:
     async def told(rules: Ruleset) -> None:
-        rules.want(4, "INPUT", pack([deny(80, 443), action(x.JUMP, "one")]), INPUT)
+        rules.want(4, "INPUT", pack([deny(80, 443), action(st.JUMP, "one")]), INPUT)
         rules.want(4, "one", pack([deny(443, 80), deny(1, 2, 3, 5)]))
         await rules.commit()
         assert port_sets(space) == ["ports-1-3_5", "ports-80_443"]
@@ -113,7 +114,7 @@ def test_a_set_goes_with_the_last_rule_that_asks_it(space: Namespace) -> None:
         assert not rules.garbage
         assert (await rules.commit()).messages == 0
         rules.unwant(4, "one")
-        rules.want(4, "INPUT", pack([action(x.ACCEPT)]), INPUT)
+        rules.want(4, "INPUT", pack([action(st.ACCEPT)]), INPUT)
         await rules.commit()
         assert port_sets(space) == []
 

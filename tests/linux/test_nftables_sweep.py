@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from linux.nftables import Ruleset
-from linux.nftables import expressions as x
+from linux.nftables import statements as st
 from tests.linux.test_nftables import INPUT, chain, story
 from tests.support.netns import Namespace, network_namespace
 
@@ -27,8 +27,8 @@ def want(rules: Ruleset, *pods: str) -> None:
         rules.want(family, "INPUT", chain(b""), INPUT)
         for pod in PODS:
             if pod in pods:
-                rules.want(family, f"policy-{pod}", chain(x.verdict(x.DROP)))
-                rules.want(family, pod, chain(x.verdict(x.JUMP, f"policy-{pod}")))
+                rules.want(family, f"policy-{pod}", chain(st.verdict(st.DROP)))
+                rules.want(family, pod, chain(st.verdict(st.JUMP, f"policy-{pod}")))
                 rules.want_element(family, "where", pod, pod)
             else:
                 rules.unwant_element(family, "where", pod)

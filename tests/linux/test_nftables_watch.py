@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from linux.nftables import Code, NamedSets, Ruleset, Watch, pack
-from linux.nftables import expressions as x
+from linux.nftables import statements as st
 from tests.support.netns import Namespace, network_namespace
 from tests.support.patience import patient
 
@@ -38,8 +38,8 @@ def test_only_what_others_do_to_our_tables_is_heard(space: Namespace) -> None:
                 sets.create("s", "hash:ip", 4)
                 sets.add("s", [f"10.0.{n >> 8}.{n & 255}" for n in range(5000)])
                 for number in range(200):
-                    rules.want(4, f"chain{number}", pack([Code((x.counter(),))] * 50))
-                rules.want(4, "one", pack([Code((x.counter(),))]))
+                    rules.want(4, f"chain{number}", pack([Code((st.counter(),))] * 50))
+                rules.want(4, "one", pack([Code((st.counter(),))]))
                 await rules.commit()
                 for words in THEIRS:
                     space.run("nft", *words.split(" ", maxsplit=3))
