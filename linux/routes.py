@@ -3,10 +3,10 @@
 Problem: a route that is removed and added again loses packets in between, and a route read back
 never looks quite like the one that was written. So writing is `replace` (one message, hitless),
 and a `Route` brings itself into the form in which the kernel reads it back.
+What a route is: linux/route_values.py; its bytes: linux/route_messages.py.
 
 ROUTE-1: `dump` of what `replace(route)` wrote contains a value equal to `route`.
 ROUTE-2: replacing a route loses no packet.
-What a route is: linux/route_values.py; its bytes: linux/route_messages.py.
 Tested in tests/linux/test_routes.py.
 """
 

@@ -20,7 +20,7 @@ Tested in tests/linux/test_iptables.py.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -34,6 +34,7 @@ from linux.iptables.render import Desired, Rendered, Renderer
 from linux.iptables.save import Actual, parse_counters, parse_save
 from linux.iptables.trial import Trial
 from linux.nftables.connection import Refused
+from linux.threads import to_its_end
 
 _TRIES = 5
 _FIRST_PAUSE = 0.05
@@ -387,7 +388,7 @@ class Table:
             if lines <= _AT_ONCE:
                 self._packer.send(requests)
             else:
-                await _to_its_end(asyncio.to_thread(self._packer.send, requests))
+                await to_its_end(asyncio.to_thread(self._packer.send, requests))
         except Refused as refused:
             self._doubt(plan)
             if plan.removes:
@@ -416,19 +417,3 @@ class Table:
     def _forget(self) -> None:
         """What the kernel has is unknown from now on."""
         self._actual = None
-
-
-async def _to_its_end(work: Awaitable[None]) -> None:
-    """Wait for it even when cancelled meanwhile: a thread cannot be taken back."""
-    running, cancelled = asyncio.ensure_future(work), False
-    while not running.done():
-        try:
-            await asyncio.shield(running)
-        except asyncio.CancelledError:
-            cancelled = True
-        except Exception:  # noqa: BLE001 - raised below
-            break
-    if cancelled:
-        running.exception()
-        raise asyncio.CancelledError
-    running.result()

@@ -5,7 +5,7 @@ Tested in tests/linux/test_nftables.py.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from linux.netlink import wire as m
@@ -31,8 +31,14 @@ class Actual:
     port_sets: set[str] = field(default_factory=set)
 
 
-def read_table(connection: Connection, family: Family, table: str) -> Actual:
-    """Raises `KernelError`; a table that does not exist is empty."""
+def read_tables(
+    connection: Connection, families: Iterable[Family], table: str
+) -> dict[Family, Actual]:
+    """The tables of this name. Raises `KernelError`; one that does not exist is empty."""
+    return {family: _read_table(connection, family, table) for family in families}
+
+
+def _read_table(connection: Connection, family: Family, table: str) -> Actual:
     flags = connection.table_flags(family, table)
     if flags is None:
         return Actual()

@@ -20,7 +20,7 @@ from linux.iptables import packed as packed_module
 from linux.iptables.kinds import Known
 from linux.iptables.packed import Packer
 from linux.iptables.render import Filling, Renderer
-from linux.iptables.table import _to_its_end
+from linux.threads import to_its_end
 from tests.support.netns import Namespace, network_namespace
 
 SCHEME = HashScheme("our:", ("our-",))
@@ -374,7 +374,7 @@ def test_a_cancelled_write_is_waited_for() -> None:
         ended.set()
 
     async def story() -> None:
-        task = asyncio.create_task(_to_its_end(asyncio.to_thread(work)))
+        task = asyncio.create_task(to_its_end(asyncio.to_thread(work)))
         await asyncio.to_thread(begun.wait)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
