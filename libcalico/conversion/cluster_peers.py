@@ -63,11 +63,11 @@ def ends(
     """The peers of a rule. Raises InvalidValue for one that cannot be said."""
     if not items:
         raise InvalidValue(path, items, "must have at least one peer")
-    found = []
+    peers = []
     for index, item in enumerate(items):
         where = f"{path}[{index}]"
-        found += _peer(tree.as_mapping(item, where), allowed, nodes, where)
-    return found
+        peers += _peer(tree.as_mapping(item, where), allowed, nodes, where)
+    return peers
 
 
 def _peer(peer: Tree, allowed: frozenset[str], nodes: Nodes, path: str) -> list[EntityRule]:
@@ -92,11 +92,13 @@ def _peer(peer: Tree, allowed: frozenset[str], nodes: Nodes, path: str) -> list[
 
 
 def _addresses(selector: Tree, nodes: Nodes, path: str) -> list[str]:
-    wanted = parse(label_selector.namespaces(selector, path))
+    node_selector = parse(label_selector.namespaces(selector, path))
     if nodes is None:
         raise InvalidValue(path, dict(selector), "the cluster's nodes are not known")
-    found = {one for node in nodes if wanted.matches(node.labels) for one in node.addresses}
-    return [str(ip_network(one)) for one in sorted(map(ip_address, found), key=_order)]
+    addresses = {
+        one for node in nodes if node_selector.matches(node.labels) for one in node.addresses
+    }
+    return [str(ip_network(one)) for one in sorted(map(ip_address, addresses), key=_order)]
 
 
 def _order(address: Any) -> tuple[int, int]:

@@ -101,17 +101,17 @@ def _priority(spec: Tree) -> int:
 
 
 def _direction(spec: Tree, direction: str, nodes: Nodes, dropped: list[InvalidValue]) -> list[Rule]:
-    found: list[Rule] = []
+    rules: list[Rule] = []
     for index, item in enumerate(tree.sequence(spec, direction, "spec")):
         where = f"spec.{direction}[{index}]"
         action = item.get("action") if isinstance(item, dict) else None
         try:
-            found += _rules(tree.as_mapping(item, where), direction, nodes, where)
+            rules += _rules(tree.as_mapping(item, where), direction, nodes, where)
         except InvalidValue as problem:
             dropped.append(problem)
             if action != "Accept":
-                found.append(Rule(action="Deny"))
-    return found
+                rules.append(Rule(action="Deny"))
+    return rules
 
 
 def _rules(item: Tree, direction: str, nodes: Nodes, path: str) -> list[Rule]:
@@ -123,27 +123,27 @@ def _rules(item: Tree, direction: str, nodes: Nodes, path: str) -> list[Rule]:
     name = tree.text(item, "name", path)
     if len(name) > MAX_NAME:
         raise InvalidValue(f"{path}.name", name, f"must be at most {MAX_NAME} characters")
-    told = RuleMetadata(annotations={RULE_NAME: name}) if name else None
+    metadata = RuleMetadata(annotations={RULE_NAME: name}) if name else None
     allowed = INGRESS_PEERS if direction == "ingress" else EGRESS_PEERS
     peers = cluster_peers.ends(tree.sequence(item, side, path), allowed, nodes, f"{path}.{side}")
     entries = tree.sequence(item, "protocols", path)
-    found = []
+    rules = []
     for protocol, ports in cluster_ports.by_protocol(entries, f"{path}.protocols"):
         for end in peers:
             if direction == "ingress":
                 source, destination = end, EntityRule(ports=ports)
             else:
                 source, destination = EntityRule(), _with_ports(end, ports)
-            found.append(
+            rules.append(
                 Rule(
                     action=ACTIONS[action],
                     protocol=protocol,
                     source=source,
                     destination=destination,
-                    metadata=told,
+                    metadata=metadata,
                 )
             )
-    return found
+    return rules
 
 
 def _with_ports(end: EntityRule, ports: list[int | str]) -> EntityRule:

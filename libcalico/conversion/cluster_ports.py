@@ -28,20 +28,20 @@ def by_protocol(entries: Sequence[Any], path: str) -> list[tuple[str | None, Por
     """
     if not entries:
         return [(None, [])]
-    found: dict[str, Ports] = {}
+    ports_of: dict[str, Ports] = {}
     unlimited: set[str] = set()
     for index, item in enumerate(entries):
         where = f"{path}[{index}]"
         protocol, port = _entry(tree.as_mapping(item, where), where)
         for one in [protocol] if protocol else NAMES:
-            ports = found.setdefault(one, [])
+            ports = ports_of.setdefault(one, [])
             if port is None:
                 unlimited.add(one)
             else:
                 ports.append(port)
     return [
         (protocol, [] if protocol in unlimited else simplified(ports))
-        for protocol, ports in sorted(found.items())
+        for protocol, ports in sorted(ports_of.items())
     ]
 
 

@@ -30,8 +30,8 @@ def namespaces(selector: Tree, path: str) -> str:
 
 def _terms(selector: Tree, path: str) -> list[str]:
     tree.only(selector, _FIELDS, path)
-    found = tree.labels(selector, "matchLabels", path)
-    terms = [f"{key} == '{value}'" for key, value in sorted(found.items())]
+    labels = tree.labels(selector, "matchLabels", path)
+    terms = [f"{key} == '{value}'" for key, value in sorted(labels.items())]
     for index, item in enumerate(tree.sequence(selector, "matchExpressions", path)):
         where = f"{path}.matchExpressions[{index}]"
         terms.append(_expression(tree.as_mapping(item, where), where))

@@ -74,14 +74,14 @@ def _types(spec: Tree, dropped: list[InvalidValue]) -> list[str]:
 def _direction(
     spec: Tree, direction: str, peers_name: str, dropped: list[InvalidValue]
 ) -> list[Rule]:
-    found: list[Rule] = []
+    rules: list[Rule] = []
     for index, item in enumerate(tree.sequence(spec, direction, "spec")):
         where = f"spec.{direction}[{index}]"
         try:
-            found += _rules(tree.as_mapping(item, where), peers_name, where)
+            rules += _rules(tree.as_mapping(item, where), peers_name, where)
         except InvalidValue as problem:
             dropped.append(problem)
-    return found
+    return rules
 
 
 def _rules(item: Tree, peers_name: str, path: str) -> list[Rule]:
@@ -91,17 +91,17 @@ def _rules(item: Tree, peers_name: str, path: str) -> list[Rule]:
     grouped: list[tuple[str | None, ports.Ports]] = [(None, [])]
     if entries:
         grouped = [*ports.by_protocol(entries, f"{path}.ports").items()]
-    found = []
+    rules = []
     for protocol, listed in grouped:
         for end in ends:
             if peers_name == "from":
                 source, destination = end, EntityRule(ports=listed)
             else:
                 source, destination = EntityRule(), _with_ports(end, listed)
-            found.append(
+            rules.append(
                 Rule(action="Allow", protocol=protocol, source=source, destination=destination)
             )
-    return found
+    return rules
 
 
 def _with_ports(end: EntityRule, listed: ports.Ports) -> EntityRule:
@@ -117,11 +117,11 @@ def _with_ports(end: EntityRule, listed: ports.Ports) -> EntityRule:
 def _peers(items: Sequence[Any], path: str) -> list[EntityRule]:
     if not items:
         return [EntityRule()]
-    found = []
+    peers = []
     for index, item in enumerate(items):
         where = f"{path}[{index}]"
-        found.append(_peer(tree.as_mapping(item, where), where))
-    return found
+        peers.append(_peer(tree.as_mapping(item, where), where))
+    return peers
 
 
 def _peer(peer: Tree, path: str) -> EntityRule:

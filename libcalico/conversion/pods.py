@@ -40,9 +40,9 @@ def is_endpoint(pod: Tree) -> bool:
 
 def attached(pod: Tree) -> tuple[str, str]:
     """Container and addresses that the plugin wrote; both empty when the pod is detached."""
-    told = _annotations(pod)
-    addresses = told.get(POD_IPS) or told.get(POD_IP) or ""
-    return (told.get(CONTAINER, ""), addresses) if addresses else ("", "")
+    annotations = _annotations(pod)
+    addresses = annotations.get(POD_IPS) or annotations.get(POD_IP) or ""
+    return (annotations.get(CONTAINER, ""), addresses) if addresses else ("", "")
 
 
 def workload(pod: Tree, shown: Mapping[str, Any]) -> WorkloadEndpoint:
@@ -60,13 +60,13 @@ def workload(pod: Tree, shown: Mapping[str, Any]) -> WorkloadEndpoint:
         profiles.append(names.service_account_profile(namespace, account))
         if len(account) < MAX_LABEL:
             labels[ACCOUNT_LABEL] = account
-    told = _annotations(pod)
+    annotations = _annotations(pod)
     metadata = msgspec.convert(
         {
             **shown,
             "generateName": meta.get("generateName", ""),
             "labels": dict(sorted(labels.items())),
-            "annotations": {key: told[key] for key in COPIED if key in told},
+            "annotations": {key: annotations[key] for key in COPIED if key in annotations},
         },
         Metadata,
     )
@@ -81,11 +81,11 @@ def workload(pod: Tree, shown: Mapping[str, Any]) -> WorkloadEndpoint:
             endpoint="eth0",
             serviceAccountName=account,
             ipNetworks=addresses,
-            ipNATs=list(_translations(_texts(told.get(FLOATING)), addresses)),
+            ipNATs=list(_translations(_texts(annotations.get(FLOATING)), addresses)),
             profiles=profiles,
             interfaceName=names.host_interface_name(namespace, name),
             ports=list(_ports(spec)),
-            allowSpoofedSourcePrefixes=_texts(told.get(SOURCES)),
+            allowSpoofedSourcePrefixes=_texts(annotations.get(SOURCES)),
         ),
     )
 
@@ -94,31 +94,31 @@ def finished(pod: Tree) -> bool:
     """Whether its addresses are another's to have: it has ended, or is going and detached."""
     if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
         return True
-    told = _annotations(pod)
+    annotations = _annotations(pod)
     going = (pod.get("metadata") or {}).get("deletionTimestamp")
-    return bool(going) and POD_IP in told and not told[POD_IP]
+    return bool(going) and POD_IP in annotations and not annotations[POD_IP]
 
 
 def _annotations(pod: Tree) -> Mapping[str, str]:
-    found = (pod.get("metadata") or {}).get("annotations")
-    return found if isinstance(found, Mapping) else {}
+    annotations = (pod.get("metadata") or {}).get("annotations")
+    return annotations if isinstance(annotations, Mapping) else {}
 
 
 def _addresses(pod: Tree) -> list[str]:
     if finished(pod):
         return []
-    status, told = pod.get("status") or {}, _annotations(pod)
+    status, annotations = pod.get("status") or {}, _annotations(pod)
     listed = [one.get("ip", "") for one in status.get("podIPs") or ()]
     choices = (
         listed,
         [status.get("podIP", "")],
-        told.get(POD_IPS, "").split(","),
-        [told.get(POD_IP, "")],
-        told.get(AMAZON, "").split(","),
+        annotations.get(POD_IPS, "").split(","),
+        [annotations.get(POD_IP, "")],
+        annotations.get(AMAZON, "").split(","),
     )
     for texts in choices:
-        if found := [net for text in texts if (net := _network(text))]:
-            return found
+        if networks := [net for text in texts if (net := _network(text))]:
+            return networks
     return []
 
 
@@ -153,7 +153,7 @@ def _ports(spec: Tree) -> Iterator[WorkloadEndpointPort]:
 
 def _texts(text: str | None) -> list[str]:
     with suppress(ValueError):
-        found = json.loads(text or "")
-        if isinstance(found, list):
-            return [one for one in found if isinstance(one, str)]
+        items = json.loads(text or "")
+        if isinstance(items, list):
+            return [one for one in items if isinstance(one, str)]
     return []

@@ -24,7 +24,7 @@ def by_protocol(entries: Sequence[Any], path: str) -> dict[str, Ports]:
 
     Raises InvalidValue for an entry that cannot be converted.
     """
-    found: dict[str, Ports] = {}
+    grouped: dict[str, Ports] = {}
     unlimited: set[str] = set()
     for index, item in enumerate(entries):
         where = f"{path}[{index}]"
@@ -34,7 +34,7 @@ def by_protocol(entries: Sequence[Any], path: str) -> dict[str, Ports]:
         if protocol.upper() not in PROTOCOLS:
             raise InvalidValue(f"{where}.protocol", protocol, "must be TCP, UDP or SCTP")
         protocol = protocol.upper()
-        ports = found.setdefault(protocol, [])
+        ports = grouped.setdefault(protocol, [])
         if entry.get("port") is None:
             if entry.get("endPort") is not None:
                 raise InvalidValue(f"{where}.endPort", entry["endPort"], "needs a port")
@@ -43,7 +43,7 @@ def by_protocol(entries: Sequence[Any], path: str) -> dict[str, Ports]:
             ports.append(_port(entry, where))
     return {
         protocol: [] if protocol in unlimited else simplified(ports)
-        for protocol, ports in sorted(found.items())
+        for protocol, ports in sorted(grouped.items())
     }
 
 

@@ -43,5 +43,5 @@ def service_account_profile(document: Tree) -> Profile:
 
 
 def _labels(document: Tree, prefix: str, name: str) -> dict[str, str]:
-    found = tree.labels(tree.mapping(document, "metadata", ""), "labels", "metadata")
-    return {f"{prefix}{key}": value for key, value in found.items()} | {prefix + NAME_LABEL: name}
+    labels = tree.labels(tree.mapping(document, "metadata", ""), "labels", "metadata")
+    return {f"{prefix}{key}": value for key, value in labels.items()} | {prefix + NAME_LABEL: name}

@@ -80,12 +80,12 @@ def namespace_of(tree: Tree) -> str:
 
 def labels(tree: Tree, name: str, path: str) -> dict[str, str]:
     """A member that maps label names to label values."""
-    found = mapping(tree, name, path)
+    pairs = mapping(tree, name, path)
     where = _below(path, name)
-    for key, value in found.items():
+    for key, value in pairs.items():
         label_name(key, f"{where}[{key}]")
         label_value(value, f"{where}[{key}]")
-    return dict(found)
+    return dict(pairs)
 
 
 def label_name(key: Any, path: str) -> str:

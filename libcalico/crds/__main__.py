@@ -12,16 +12,16 @@ FOLDER = Path("manifests/crds")
 
 def main(arguments: list[str]) -> int:
     """Write or compare. The directory is the repository's."""
-    wanted = files()
+    expected = files()
     if "--check" not in arguments:
         FOLDER.mkdir(parents=True, exist_ok=True)
-        for old in _written().keys() - wanted.keys():
+        for old in _written().keys() - expected.keys():
             (FOLDER / old).unlink()
-        for name, text in wanted.items():
+        for name, text in expected.items():
             (FOLDER / name).write_text(text)
         return 0
     there = _written()
-    wrong = sorted(name for name in {*wanted, *there} if wanted.get(name) != there.get(name))
+    wrong = sorted(name for name in {*expected, *there} if expected.get(name) != there.get(name))
     for name in wrong:
         sys.stderr.write(f"{FOLDER / name} is not what the types say: ./run crds writes it\n")
     return 1 if wrong else 0
@@ -29,8 +29,8 @@ def main(arguments: list[str]) -> int:
 
 def _written() -> dict[str, str]:
     """The files that are this command's: others may lie beside them."""
-    found = {path.name: path.read_text() for path in FOLDER.glob("*.yaml")}
-    return {name: text for name, text in found.items() if text.startswith(HEAD)}
+    texts = {path.name: path.read_text() for path in FOLDER.glob("*.yaml")}
+    return {name: text for name, text in texts.items() if text.startswith(HEAD)}
 
 
 if __name__ == "__main__":

@@ -107,7 +107,7 @@ GLOBAL_POLICY = (
 
 def directions() -> tuple[Rule, ...]:
     """What a policy's rules (not a profile's) may say only in one direction."""
-    found = [
+    rules = [
         Rule(
             f"!has(self.{direction}) || self.{direction}.all(r, !has(r.{side})"
             f" || !has(r.{side}.services))",
@@ -117,12 +117,12 @@ def directions() -> tuple[Rule, ...]:
         for direction, side in (("ingress", "destination"), ("egress", "source"))
     ]
     rule = "!has(self.egress) || self.egress.all(r, !has(r.http))"
-    return (*found, Rule(rule, "http is not allowed in egress rules", "egress"))
+    return (*rules, Rule(rule, "http is not allowed in egress rules", "egress"))
 
 
 def deleting(type_: Any) -> tuple[Rule, ...]:
     """A staged policy that stands for a deletion says nothing else."""
-    found = []
+    rules = []
     for name in type_.__struct_fields__:
         if name in ("stagedAction", "tier"):
             continue
@@ -141,5 +141,5 @@ def deleting(type_: Any) -> tuple[Rule, ...]:
             empty += " || self.types == ['Ingress']"
         message = f"{name} must be empty with stagedAction Delete"
         deleting = "(has(self.stagedAction) && self.stagedAction == 'Delete')"
-        found.append(Rule(f"!{deleting} || {empty}", message, name))
-    return tuple(found)
+        rules.append(Rule(f"!{deleting} || {empty}", message, name))
+    return tuple(rules)

@@ -20,8 +20,8 @@ class Rule:
 
     def as_schema(self) -> dict[str, Any]:
         """The rule as x-kubernetes-validations has it."""
-        found = {"rule": self.text, "message": self.message}
-        return {**found, "fieldPath": f".{self.field}"} if self.field else found
+        schema = {"rule": self.text, "message": self.message}
+        return {**schema, "fieldPath": f".{self.field}"} if self.field else schema
 
 
 def text(name: str) -> str:
@@ -41,13 +41,13 @@ def some(name: str) -> str:
 
 def among(name: str, values: frozenset[int | str | None]) -> str:
     """The condition that a field, number or text, is one of these."""
-    found = []
+    comparisons = []
     for one in sorted((one for one in values if one is not None), key=str):
         literal = str(one) if isinstance(one, int) else f"'{one}'"
-        found.append(f"self.{name} == {literal}")
+        comparisons.append(f"self.{name} == {literal}")
         if isinstance(one, int):
-            found.append(f"self.{name} == '{one}'")
-    return f"({' || '.join(found)})"
+            comparisons.append(f"self.{name} == '{one}'")
+    return f"({' || '.join(comparisons)})"
 
 
 def apart(one: str, other: str) -> Rule:

@@ -72,26 +72,26 @@ def _object(one: Definition) -> dict[str, Any]:
         "metadata": metadata,
         "spec": schema_of(one.spec),
     }
-    found: dict[str, Any] = {"type": "object", "properties": properties}
+    schema: dict[str, Any] = {"type": "object", "properties": properties}
     if one.needs_spec or one.root is None:
-        found["required"] = ["spec"]
+        schema["required"] = ["spec"]
     if one.root is not None:
-        found["description"] = described(one.root)
+        schema["description"] = described(one.root)
         properties |= {
             field.name: schema_of(item_struct(field.type)[0])
             for field in msgspec.structs.fields(one.root)
             if field.name == "status"
         }
         if one.root in cel.RULES:
-            found["x-kubernetes-validations"] = [rule.as_schema() for rule in cel.RULES[one.root]]
+            schema["x-kubernetes-validations"] = [rule.as_schema() for rule in cel.RULES[one.root]]
     if one.status is not None:
         properties["status"] = schema_of(one.status)
     for path, value in one.defaults.items():
-        at = found
+        at = schema
         for step in path.split("."):
             at = at["properties"][step]
         at["default"] = value
-    return found
+    return schema
 
 
 def _column(row: Column) -> dict[str, Any]:

@@ -46,8 +46,8 @@ def any_case(allowed: Iterable[str]) -> Piece:
 
 def limits(low: int, high: int) -> Piece:
     """A whole number in a range; nothing is said where an integer of Go's ends anyway."""
-    found = {"minimum": low} if low > -MAX_INT64 else {}
-    return {**found, "maximum": high} if high < MAX_INT64 else found
+    bounds = {"minimum": low} if low > -MAX_INT64 else {}
+    return {**bounds, "maximum": high} if high < MAX_INT64 else bounds
 
 
 def pattern(expression: re.Pattern[str], *, empty: bool = True) -> Piece:
@@ -84,14 +84,14 @@ def address(version: int = 0, *, empty: bool = True) -> Piece:
 
 def each(piece: Piece, most: int = 0, least: int = 0, *, once: bool = False) -> Piece:
     """A list of such values, at most so many, each of them once."""
-    found: dict[str, Any] = {"items": piece}
+    schema: dict[str, Any] = {"items": piece}
     if most:
-        found["maxItems"] = most
+        schema["maxItems"] = most
     if least:
-        found["minItems"] = least
+        schema["minItems"] = least
     if once:
-        found["x-kubernetes-list-type"] = "set"
-    return found
+        schema["x-kubernetes-list-type"] = "set"
+    return schema
 
 
 def filled(piece: Piece | None = None) -> Piece:

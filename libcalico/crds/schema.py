@@ -48,10 +48,10 @@ def schema_of(type_: Any) -> Schema:
         piece = dict(known.get(field.name, {}))
         if piece.pop("required", False) or field.required:
             required.append(field.encode_name)
-        found = _laid_over(_schema(hints[field.name]), piece)
+        member = _laid_over(_schema(hints[field.name]), piece)
         if _written_as_null(field):
-            found["nullable"] = True
-        properties[field.encode_name] = found
+            member["nullable"] = True
+        properties[field.encode_name] = member
     schema: Schema = {"type": "object", "description": described(type_), "properties": properties}
     if required:
         schema["required"] = required
@@ -85,10 +85,10 @@ def _schema(type_: Any) -> Schema:
 
 
 def _item(type_: Any) -> Schema:
-    found = _schema(type_)
+    schema = _schema(type_)
     if type(None) in get_args(type_):
-        found["nullable"] = True
-    return found
+        schema["nullable"] = True
+    return schema
 
 
 def _union(members: list[Any], type_: Any) -> Schema:
@@ -102,9 +102,9 @@ def _union(members: list[Any], type_: Any) -> Schema:
 
 
 def _condition() -> Schema:
-    found = schema_of(Condition)
-    found["properties"]["lastTransitionTime"]["format"] = "date-time"
-    return found
+    schema = schema_of(Condition)
+    schema["properties"]["lastTransitionTime"]["format"] = "date-time"
+    return schema
 
 
 def _written_as_null(field: msgspec.structs.FieldInfo) -> bool:
@@ -114,16 +114,16 @@ def _written_as_null(field: msgspec.structs.FieldInfo) -> bool:
 
 
 def _laid_over(schema: Schema, piece: Piece) -> Schema:
-    found = dict(schema)
+    merged = dict(schema)
     for name, value in piece.items():
         if name == "items":
-            found["items"] = _laid_over(found["items"], value)
+            merged["items"] = _laid_over(merged["items"], value)
         else:
-            found[name] = value
-    if found.get("x-kubernetes-int-or-string"):
-        found.pop("type", None)
-        found.pop("format", None)
-    return found
+            merged[name] = value
+    if merged.get("x-kubernetes-int-or-string"):
+        merged.pop("type", None)
+        merged.pop("format", None)
+    return merged
 
 
 def described(type_: Any) -> str:

@@ -79,7 +79,7 @@ def is_legacy(tree: object) -> bool:
 def legacy_problems(tree: Mapping[str, Any]) -> list[InvalidValue]:
     """All fields of a v1 document that v1 has not, or that have a wrong type."""
     kind, subject = _kind_of(tree)
-    found = [
+    problems = [
         InvalidValue(str(name), "...", UNKNOWN_FIELD, subject) for name in tree if name not in _TOP
     ]
     for part, type_ in (("metadata", kind.metadata), ("spec", kind.spec)):
@@ -87,16 +87,16 @@ def legacy_problems(tree: Mapping[str, Any]) -> list[InvalidValue]:
         if value is None:
             continue
         if not isinstance(value, Mapping):
-            found.append(InvalidValue(part, value, "must be a mapping of fields", subject))
+            problems.append(InvalidValue(part, value, "must be a mapping of fields", subject))
             continue
-        found += [
+        problems += [
             InvalidValue(f"{part}.{one.field}", one.value, one.rule, subject)
             for one in shape_problems(type_, value)
         ]
     metadata = tree.get("metadata")
-    if not found and not (isinstance(metadata, Mapping) and metadata.get(kind.identity)):
-        found.append(InvalidValue(f"metadata.{kind.identity}", None, "is required", subject))
-    return found
+    if not problems and not (isinstance(metadata, Mapping) and metadata.get(kind.identity)):
+        problems.append(InvalidValue(f"metadata.{kind.identity}", None, "is required", subject))
+    return problems
 
 
 def convert_document(tree: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -47,13 +47,13 @@ def _types(spec: V1PolicySpec, subject: str) -> list[str]:
         if not spec.egress:
             return ["Ingress"]
         return ["Ingress", "Egress"] if spec.ingress else ["Egress"]
-    found = []
+    directions = []
     for index, text in enumerate(spec.types):
         if text.lower() not in _TYPES:
             field = f"spec.types[{index}]"
             raise InvalidValue(field, text, "must be ingress or egress", subject)
-        found.append(_TYPES[text.lower()])
-    return found
+        directions.append(_TYPES[text.lower()])
+    return directions
 
 
 def profile(metadata: V1ProfileMetadata, spec: V1ProfileSpec, subject: str) -> dict[str, Any]:

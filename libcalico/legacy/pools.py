@@ -39,9 +39,9 @@ async def onto_stored(store: Datastore, resource: Any) -> Any:
     return resource if entry is None else merged(entry.value, resource)
 
 
-def merged(stored: IPPool, wanted: IPPool) -> IPPool:
+def merged(stored: IPPool, legacy: IPPool) -> IPPool:
     """The stored pool with what a v1 document says: IP-in-IP, NAT, disabled."""
-    ipip = wanted.spec.ipipMode or "Never"
+    ipip = legacy.spec.ipipMode or "Never"
     vxlan = stored.spec.vxlanMode if ipip == "Never" else "Never"
     # Whoever wrote the document has not seen the stored revision: nothing to compare with.
     metadata = replace(stored.metadata, resourceVersion="")
@@ -49,7 +49,7 @@ def merged(stored: IPPool, wanted: IPPool) -> IPPool:
         stored.spec,
         ipipMode=ipip,
         vxlanMode=vxlan,
-        natOutgoing=wanted.spec.natOutgoing,
-        disabled=wanted.spec.disabled,
+        natOutgoing=legacy.spec.natOutgoing,
+        disabled=legacy.spec.disabled,
     )
     return replace(stored, metadata=metadata, spec=spec)

@@ -25,9 +25,9 @@ _PROTOCOLS = ("TCP", "UDP", "ICMP", "ICMPv6", "SCTP", "UDPLite")
 _BY_NAME = {protocol.lower(): protocol for protocol in _PROTOCOLS}
 
 
-def rules(found: Sequence[V1Rule], where: str, subject: str) -> list[dict[str, Any]]:
+def rules(legacy_rules: Sequence[V1Rule], where: str, subject: str) -> list[dict[str, Any]]:
     """The v3 trees of rules. Raises InvalidValue for an action or a network that is none."""
-    return [_rule(one, f"{where}[{index}]", subject) for index, one in enumerate(found)]
+    return [_rule(one, f"{where}[{index}]", subject) for index, one in enumerate(legacy_rules)]
 
 
 def selector(text: str) -> str:
@@ -78,11 +78,11 @@ def _joined(text: str, tag: str, operator: str) -> str:
 
 
 def _networks(several: Sequence[str], single: str, where: str, subject: str) -> list[str]:
-    found = []
+    networks = []
     named = [(f"{where}s[{index}]", text) for index, text in enumerate(several)]
     for field, text in [*named, *([(where, single)] if single else [])]:
         try:
-            found.append(str(ip_network(text, strict=False)))
+            networks.append(str(ip_network(text, strict=False)))
         except ValueError:
             raise InvalidValue(field, text, "must be a CIDR or an address", subject) from None
-    return found
+    return networks

@@ -137,24 +137,24 @@ def unknown_fields(type_: Any, tree: Any, path: str = "") -> list[str]:
     """Paths of the members of `tree` that the struct type has no field for."""
     from libcalico.model.base.overlay import item_struct, struct_fields
 
-    found: list[str] = []
+    unknown: list[str] = []
     if not isinstance(tree, Mapping):
-        return found
+        return unknown
     known = struct_fields(type_)
     for name, value in tree.items():
         where = f"{path}.{name}" if path else str(name)
         if name not in known:
-            found.append(where)
+            unknown.append(where)
             continue
         inner, many = item_struct(known[name])
         if inner is None:
             continue
         if many and isinstance(value, list):
             for index, item in enumerate(value):
-                found += unknown_fields(inner, item, f"{where}[{index}]")
+                unknown += unknown_fields(inner, item, f"{where}[{index}]")
         elif not many:
-            found += unknown_fields(inner, value, where)
-    return found
+            unknown += unknown_fields(inner, value, where)
+    return unknown
 
 
 def _encode(value: Any) -> bytes:

@@ -102,22 +102,22 @@ def _felix(spec: FelixConfigurationSpec) -> FelixConfigurationSpec:
 
 
 def _controllers(spec: KubeControllersConfigurationSpec) -> KubeControllersConfigurationSpec:
-    found = spec.controllers
+    controllers = spec.controllers
     port = spec.prometheusMetricsPort
     filled: dict[str, Any] = {}
-    if found.node is not None and found.node.leakGracePeriod is None:
-        filled["node"] = replace(found.node, leakGracePeriod=LEAK_GRACE)
-    if found.loadBalancer is not None and not found.loadBalancer.assignIPs:
-        filled["loadBalancer"] = replace(found.loadBalancer, assignIPs="AllServices")
-    if found.policyMigration is not None and not found.policyMigration.enabled:
-        filled["policyMigration"] = replace(found.policyMigration, enabled="Enabled")
-    if found.migration is not None and not found.migration.policyNameMigrator:
-        filled["migration"] = replace(found.migration, policyNameMigrator="Enabled")
+    if controllers.node is not None and controllers.node.leakGracePeriod is None:
+        filled["node"] = replace(controllers.node, leakGracePeriod=LEAK_GRACE)
+    if controllers.loadBalancer is not None and not controllers.loadBalancer.assignIPs:
+        filled["loadBalancer"] = replace(controllers.loadBalancer, assignIPs="AllServices")
+    if controllers.policyMigration is not None and not controllers.policyMigration.enabled:
+        filled["policyMigration"] = replace(controllers.policyMigration, enabled="Enabled")
+    if controllers.migration is not None and not controllers.migration.policyNameMigrator:
+        filled["migration"] = replace(controllers.migration, policyNameMigrator="Enabled")
     return replace(
         spec,
         healthChecks=spec.healthChecks or "Enabled",
         prometheusMetricsPort=METRICS_PORT if port is None else port,
-        controllers=replace(found, **filled) if filled else found,
+        controllers=replace(controllers, **filled) if filled else controllers,
     )
 
 
@@ -151,16 +151,16 @@ def _duration_text(text: str) -> str:
 @cache
 def _duration_paths(type_: Any) -> tuple[tuple[str, bool], ...]:
     """The fields of a struct type that are durations (True) or hold some further down."""
-    found = []
+    paths = []
     for name, hint in get_type_hints(type_, include_extras=True).items():
         parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
         if Duration in parts:
-            found.append((name, True))
+            paths.append((name, True))
             continue
         inner, _ = item_struct(hint)
         if inner is not None and _duration_paths(inner):
-            found.append((name, False))
-    return tuple(found)
+            paths.append((name, False))
+    return tuple(paths)
 
 
 def _tier(tier: Tier) -> Tier:

@@ -68,15 +68,15 @@ def _metadata(kind: Kind) -> list[str]:
 
 
 def _section(kind: Kind, counts: dict[str, int]) -> list[str]:
-    found = []
+    lines = []
     for path, shown in leaves(kind.type):
         if _common(path):
             continue
         row = row_of(kind.name, path)
         if row is not None:
             counts[row.state.value] = counts.get(row.state.value, 0) + 1
-        found.append(_line(shown, row))
-    return ["", f"## {kind.name}", "", *_head(), *found]
+        lines.append(_line(shown, row))
+    return ["", f"## {kind.name}", "", *_head(), *lines]
 
 
 def _common(path: str) -> bool:
@@ -98,11 +98,11 @@ def _line(shown: str, row: Row | None) -> str:
 def main(arguments: list[str]) -> int:
     """Write the page, or with `--check` compare it. The directory is the repository's."""
     page = Path("docs/fields.md")
-    wanted = text() + "\n"
+    expected = text() + "\n"
     if "--check" not in arguments:
-        page.write_text(wanted)
+        page.write_text(expected)
         return 0
-    if page.exists() and page.read_text() == wanted:
+    if page.exists() and page.read_text() == expected:
         return 0
     sys.stderr.write("docs/fields.md is not what the tables say: ./run fields writes it\n")
     return 1

@@ -49,12 +49,12 @@ def salvage(key: Key, raw: bytes) -> Resource | None:
     tree = _mapping(_tree(raw))
     if key.kind == SETTINGS:
         return FelixConfiguration(metadata=_metadata(key, tree), spec=_parameters(tree.get("spec")))
-    found: Resource = type_(
+    resource: Resource = type_(
         metadata=_metadata(key, tree), spec=_spec(struct_fields(type_)["spec"], tree.get("spec"))
     )
-    if isinstance(found, (NetworkPolicy, GlobalNetworkPolicy)):
-        return policy.shown(found, key.name)
-    return found
+    if isinstance(resource, (NetworkPolicy, GlobalNetworkPolicy)):
+        return policy.shown(resource, key.name)
+    return resource
 
 
 def _tree(raw: bytes) -> Any:
@@ -73,14 +73,16 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 def _metadata(key: ResourceKey, tree: Mapping[str, Any]) -> Metadata:
     members = _mapping(tree.get("metadata"))
     try:
-        found = msgspec.convert(members, Metadata)
+        metadata = msgspec.convert(members, Metadata)
     except msgspec.ValidationError:
         # Labels decide which selectors find a network set.
         labels = _texts(_mapping(members.get("labels")))
         annotations = _texts(_mapping(members.get("annotations")))
-        found = Metadata(name=key.name, labels=labels, annotations=annotations)
+        metadata = Metadata(name=key.name, labels=labels, annotations=annotations)
     # The namespace decides whom a policy selects: the key's is always readable.
-    return msgspec.structs.replace(found, name=found.name or key.name, namespace=key.namespace)
+    return msgspec.structs.replace(
+        metadata, name=metadata.name or key.name, namespace=key.namespace
+    )
 
 
 def _spec(type_: Any, value: Any) -> Any:

@@ -36,8 +36,8 @@ def compiled(node: Node) -> Callable[[Labels], bool]:
     """The function that says whether a label mapping satisfies a node."""
     if depth(node) > MAX_DEPTH:
         return node.matches
-    found: Callable[[Labels], bool] = eval(f"lambda labels: {source(node)}", {})
-    return found
+    function: Callable[[Labels], bool] = eval(f"lambda labels: {source(node)}", {})
+    return function
 
 
 def source(node: Node) -> str:

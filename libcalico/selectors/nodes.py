@@ -34,20 +34,20 @@ class Compare:
 
     def matches(self, labels: Labels) -> bool:
         """Whether the labels satisfy this."""
-        found = labels.get(self.label)
+        actual = labels.get(self.label)
         match self.operator:
             case "==":
-                return found == self.value
+                return actual == self.value
             case "!=":
-                return found != self.value
-            case _ if found is None:
+                return actual != self.value
+            case _ if actual is None:
                 return False
             case "contains":
-                return self.value in found
+                return self.value in actual
             case "starts with":
-                return found.startswith(self.value)
+                return actual.startswith(self.value)
             case _:
-                return found.endswith(self.value)
+                return actual.endswith(self.value)
 
     @property
     def text(self) -> str:

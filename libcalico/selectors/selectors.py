@@ -151,8 +151,8 @@ class _Level:
 
     def node(self) -> Node:
         self.next_alternative()
-        found = tuple(self.alternatives)
-        node = found[0] if len(found) == 1 else Or(found)
+        nodes = tuple(self.alternatives)
+        node = nodes[0] if len(nodes) == 1 else Or(nodes)
         return Not(node) if self.negated else node
 
 

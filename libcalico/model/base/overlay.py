@@ -42,8 +42,8 @@ def item_struct(type_: Any) -> tuple[Any, bool]:
     """The struct inside a field's type and whether the field is a list of them."""
     origin = get_origin(type_)
     if origin in (Union, types.UnionType):
-        found = [item_struct(part) for part in get_args(type_)]
-        return next((one for one in found if one[0] is not None), (None, False))
+        members = [item_struct(part) for part in get_args(type_)]
+        return next((one for one in members if one[0] is not None), (None, False))
     if origin is list:
         inner, many = item_struct(get_args(type_)[0])
         return (inner, True) if not many else (None, False)

@@ -65,10 +65,10 @@ def _struct(type_: Any, tree: Mapping[str, Any], path: str) -> Found:
         if name not in fields:
             yield where, value, UNKNOWN_FIELD
         elif value is not None:
-            found = list(_value(fields[name][0], value, where))
-            if name in _AS_NUMBERS and not found:
-                found = list(_as_numbers(fields[name][0], value, where))
-            yield from found
+            problems = list(_value(fields[name][0], value, where))
+            if name in _AS_NUMBERS and not problems:
+                problems = list(_as_numbers(fields[name][0], value, where))
+            yield from problems
     for name, (_, required) in fields.items():
         if required and tree.get(name) is None:
             yield f"{path}.{name}" if path else name, None, "is required"
@@ -148,7 +148,7 @@ def _is(type_: Any, value: Any) -> bool:
 
 
 def _rule(members: list[Any], value: Any) -> str:
-    wanted = " or ".join(dict.fromkeys(_NAMES.get(one, str(one)) for one in members))
+    expected = " or ".join(dict.fromkeys(_NAMES.get(one, str(one)) for one in members))
     if members == [str] and isinstance(value, (int, float, bool)):
-        return f"must be {wanted}: put it in quotes"
-    return f"must be {wanted}"
+        return f"must be {expected}: put it in quotes"
+    return f"must be {expected}"

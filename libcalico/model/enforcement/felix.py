@@ -134,16 +134,16 @@ def _other_features(value: Any, _spec: Any) -> bool:
 
 def _rows() -> dict[str, Row]:
     felix = Row(State.ENFORCED, "felix")
-    found = {f"spec.{name}": felix for name in ENFORCED.split()}
+    rows = {f"spec.{name}": felix for name in ENFORCED.split()}
     for table, state in ((_STORED, State.STORED), (_INFORMATION, State.INFORMATION)):
         for why, names in table:
-            found |= {f"spec.{name}": Row(state, why) for name in names.split()}
+            rows |= {f"spec.{name}": Row(state, why) for name in names.split()}
     for name, (why, harmless) in _HARMLESS.items():
-        found[f"spec.{name}"] = Row(State.STORED, why, harmless)
-    found["spec.featureDetectOverride"] = Row(
+        rows[f"spec.{name}"] = Row(State.STORED, why, harmless)
+    rows["spec.featureDetectOverride"] = Row(
         State.IN_PART, "felix: ChecksumOffloadBroken; others are detected", asks=_other_features
     )
-    return found
+    return rows
 
 
 FELIX = _rows()

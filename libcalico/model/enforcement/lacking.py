@@ -22,18 +22,20 @@ class Lacking:
 
     def update(self, subject: Key, resource: Any | None) -> None:
         """Take an object (None: gone); log what it newly asks for in vain."""
-        found: tuple[str, ...] = ()
+        notices: tuple[str, ...] = ()
         if resource is None and subject not in self._notices:
             return
         if resource is not None:
-            found = tuple(f"{path}: not enforced: {why}" for path, why in not_enforced(resource))
+            notices = tuple(f"{path}: not enforced: {why}" for path, why in not_enforced(resource))
         old = self._notices.pop(subject, ())
-        if found:
-            self._notices[subject] = found
-        for notice in found:
+        if notices:
+            self._notices[subject] = notices
+        for notice in notices:
             if notice not in old:
                 self._log.warning("%s", notice, extra={"object": str(subject)})
 
     def conditions(self) -> list[tuple[str, str]]:
         """(object, notice) of everything, in the order of the objects' names."""
-        return sorted((str(key), one) for key, found in self._notices.items() for one in found)
+        return sorted(
+            (str(key), notice) for key, notices in self._notices.items() for notice in notices
+        )

@@ -61,20 +61,20 @@ def _quality(value: Any, _metadata: Any) -> bool:
 
 def _rules(at: str) -> Rows:
     """The rows of a list of rules."""
-    found = enforced(
+    rows = enforced(
         "felix: rules of the kernel",
         *(f"{at}.{name}" for name in ("action", "ipVersion", "protocol", "icmp", "notProtocol")),
     )
-    found[f"{at}.notICMP"] = Row(
+    rows[f"{at}.notICMP"] = Row(
         State.IN_PART,
         "no rule excludes every type, or a type and another protocol at once",
         asks=_crowded,
     )
-    found |= stored("HTTP is not looked into", f"{at}.http")
-    found |= enforced("felix: the comments of its rules", f"{at}.metadata")
+    rows |= stored("HTTP is not looked into", f"{at}.http")
+    rows |= enforced("felix: the comments of its rules", f"{at}.metadata")
     for side in ("source", "destination"):
         entity = f"{at}.{side}"
-        found |= enforced(
+        rows |= enforced(
             "felix: matches and sets of the kernel",
             *(
                 f"{entity}.{name}"
@@ -90,12 +90,12 @@ def _rules(at: str) -> Rows:
                 )
             ),
         )
-        found[f"{entity}.services"] = Row(
+        rows[f"{entity}.services"] = Row(
             State.IN_PART,
             "as a source of ingress or a destination of egress, where felix has access to the"
             " Kubernetes API",
         )
-    return found
+    return rows
 
 
 _POLICY = {

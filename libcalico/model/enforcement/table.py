@@ -86,7 +86,7 @@ class _Field:
 @cache
 def _fields(kind: str, class_: Any, pattern: str) -> tuple[_Field, ...]:
     """The fields of a struct that have to be looked at: of most objects they are few."""
-    hints, defaults, found = struct_fields(class_), _defaults(class_), []
+    hints, defaults, fields = struct_fields(class_), _defaults(class_), []
     for attribute, name in zip(class_.__struct_fields__, hints, strict=True):
         below = f"{pattern}.{name}" if pattern else name
         row = table().get(kind, {}).get(below)
@@ -95,23 +95,23 @@ def _fields(kind: str, class_: Any, pattern: str) -> tuple[_Field, ...]:
         descend = opens and bool(_fields(kind, inner, below))
         silent = row is None or row.state in (State.ENFORCED, State.INFORMATION)
         if descend or not silent:
-            told = None if silent else row
-            found.append(_Field(attribute, name, below, defaults[attribute], told, descend, many))
-    return tuple(found)
+            shown = None if silent else row
+            fields.append(_Field(attribute, name, below, defaults[attribute], shown, descend, many))
+    return tuple(fields)
 
 
 def _walk(kind: str, value: Any, pattern: str, path: str, action: str) -> Iterator[tuple[str, str]]:
     action = getattr(value, "action", action) if isinstance(value, Rule) else action
     for field in _fields(kind, value.__class__, pattern):
-        found = getattr(value, field.attribute)
-        if found is None or found == field.default:
+        content = getattr(value, field.attribute)
+        if content is None or content == field.default:
             continue
         where = f"{path}.{field.name}" if path else field.name
         row = field.row
-        if row is not None and row.lacks(found, value):
+        if row is not None and row.lacks(content, value):
             yield where, f"{row.why}; {_instead(action)}" if action else row.why
         if field.descend:
-            for index, item in enumerate(found if field.many else [found]):
+            for index, item in enumerate(content if field.many else [content]):
                 item_path = f"{where}[{index}]" if field.many else where
                 yield from _walk(kind, item, field.pattern, item_path, action)
 
@@ -122,8 +122,8 @@ def _instead(action: str) -> str:
 
 @cache
 def _defaults(type_: Any) -> dict[str, Any]:
-    found = {}
+    defaults = {}
     for field in msgspec.structs.fields(type_):
         made = field.default_factory
-        found[field.name] = made() if made is not _UNSET else field.default
-    return found
+        defaults[field.name] = made() if made is not _UNSET else field.default
+    return defaults

@@ -259,10 +259,10 @@ class FelixConfigurationSpec(Struct, frozen=True):
 
     def set_fields(self) -> dict[str, Any]:
         """The parameters that are set, by their stored names, as plain values."""
-        found: dict[str, Any] = msgspec.to_builtins(self)
+        fields: dict[str, Any] = msgspec.to_builtins(self)
         if not self.bpfLogLevel:
-            del found["bpfLogLevel"]
-        return found
+            del fields["bpfLogLevel"]
+        return fields
 
 
 class FelixConfiguration(Struct, frozen=True, kw_only=True):

@@ -164,8 +164,8 @@ def shown(policy: P, key_name: str) -> P:
 
 def _annotated(text: str) -> str:
     try:
-        found = json.loads(text) if text else {}
+        annotation = json.loads(text) if text else {}
     except ValueError:
         return ""
-    name = found.get("name") if isinstance(found, dict) else None
+    name = annotation.get("name") if isinstance(annotation, dict) else None
     return name if isinstance(name, str) else ""

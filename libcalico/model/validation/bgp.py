@@ -28,142 +28,147 @@ DEFAULT_ONLY = (
 )
 
 
-def as_number(found: Problems, field: str, value: int | None) -> None:
+def as_number(problems: Problems, field: str, value: int | None) -> None:
     """An AS number, where set."""
-    found.limits(field, value, 0, MAX_AS_NUMBER)
+    problems.limits(field, value, 0, MAX_AS_NUMBER)
 
 
-def check_configuration(config: BGPConfiguration, found: Problems) -> None:
+def check_configuration(config: BGPConfiguration, problems: Problems) -> None:
     """Everything that is wrong with BGP settings."""
     spec = config.spec
-    found.word("spec.logSeverityScreen", spec.logSeverityScreen, LOG_LEVELS)
+    problems.word("spec.logSeverityScreen", spec.logSeverityScreen, LOG_LEVELS)
     if config.metadata.name != "default":
         for field in DEFAULT_ONLY:
             value = getattr(spec, field)
             if value not in (None, []):
                 rule = "only the BGPConfiguration named default may set it"
-                found.add(f"spec.{field}", value if isinstance(value, int) else "...", rule)
-    as_number(found, "spec.asNumber", spec.asNumber)
+                problems.add(f"spec.{field}", value if isinstance(value, int) else "...", rule)
+    as_number(problems, "spec.asNumber", spec.asNumber)
     if spec.listenPort:
-        found.limits("spec.listenPort", spec.listenPort, 1, 65535)
+        problems.limits("spec.listenPort", spec.listenPort, 1, 65535)
     for field in ("serviceLoadBalancerIPs", "serviceExternalIPs", "serviceClusterIPs"):
         for index, block in enumerate(getattr(spec, field)):
             if block.cidr:
-                found.network(f"spec.{field}[{index}].cidr", block.cidr)
-    found.one_of(
+                problems.network(f"spec.{field}[{index}].cidr", block.cidr)
+    problems.one_of(
         "spec.serviceLoadBalancerAggregation",
         spec.serviceLoadBalancerAggregation,
         ("Enabled", "Disabled"),
     )
-    _communities(config, found)
+    _communities(config, problems)
     mesh_off = spec.nodeToNodeMeshEnabled is False
     for field in ("nodeMeshPassword", "nodeMeshMaxRestartTime"):
         if mesh_off and getattr(spec, field) is not None:
-            found.add(f"spec.{field}", "...", "only with nodeToNodeMeshEnabled")
-    _password(found, "spec.nodeMeshPassword", spec.nodeMeshPassword)
-    found.duration("spec.nodeMeshMaxRestartTime", spec.nodeMeshMaxRestartTime)
-    found.one_of("spec.bindMode", spec.bindMode, ("None", "NodeIP"))
+            problems.add(f"spec.{field}", "...", "only with nodeToNodeMeshEnabled")
+    _password(problems, "spec.nodeMeshPassword", spec.nodeMeshPassword)
+    problems.duration("spec.nodeMeshMaxRestartTime", spec.nodeMeshMaxRestartTime)
+    problems.one_of("spec.bindMode", spec.bindMode, ("None", "NodeIP"))
     for index, pattern in enumerate(spec.ignoredInterfaces):
         if pattern == "*" or not INTERFACE_PATTERN.fullmatch(pattern):
             rule = "must be an interface's name, with * for any characters but not alone"
-            found.add(f"spec.ignoredInterfaces[{index}]", pattern, rule)
-    found.address("spec.localWorkloadPeeringIPV4", spec.localWorkloadPeeringIPV4, 4)
-    found.address("spec.localWorkloadPeeringIPV6", spec.localWorkloadPeeringIPV6, 6)
-    found.one_of(
+            problems.add(f"spec.ignoredInterfaces[{index}]", pattern, rule)
+    problems.address("spec.localWorkloadPeeringIPV4", spec.localWorkloadPeeringIPV4, 4)
+    problems.address("spec.localWorkloadPeeringIPV6", spec.localWorkloadPeeringIPV6, 6)
+    problems.one_of(
         "spec.programClusterRoutes",
         spec.programClusterRoutes,
         ("Enabled", "Disabled", "EnabledIPIPOnly", "EnabledNoEncapOnly"),
     )
     for version in (4, 6):
         field = f"ipv{version}NormalRoutePriority"
-        found.limits(f"spec.{field}", getattr(spec, field), 1, MAX_PRIORITY)
+        problems.limits(f"spec.{field}", getattr(spec, field), 1, MAX_PRIORITY)
 
 
-def _communities(config: BGPConfiguration, found: Problems) -> None:
+def _communities(config: BGPConfiguration, problems: Problems) -> None:
     spec = config.spec
-    found.entries("spec.communities", spec.communities, MAX_COMMUNITIES)
-    found.entries("spec.prefixAdvertisements", spec.prefixAdvertisements, MAX_ADVERTISEMENTS)
+    problems.entries("spec.communities", spec.communities, MAX_COMMUNITIES)
+    problems.entries("spec.prefixAdvertisements", spec.prefixAdvertisements, MAX_ADVERTISEMENTS)
     if spec.communities and not spec.prefixAdvertisements:
         rule = "are used by no prefixAdvertisement"
-        found.add("spec.communities", f"{len(spec.communities)} communities", rule)
+        problems.add("spec.communities", f"{len(spec.communities)} communities", rule)
     names = set()
     for index, community in enumerate(spec.communities):
         where = f"spec.communities[{index}]"
         if not community.name:
-            found.add(f"{where}.name", "", "a name is required")
-        found.name(f"{where}.name", community.name)
-        _community_value(found, f"{where}.value", community.value)
+            problems.add(f"{where}.name", "", "a name is required")
+        problems.name(f"{where}.name", community.name)
+        _community_value(problems, f"{where}.value", community.value)
         names.add(community.name)
     for index, one in enumerate(spec.prefixAdvertisements):
         where = f"spec.prefixAdvertisements[{index}]"
-        found.network(f"{where}.cidr", one.cidr)
+        problems.network(f"{where}.cidr", one.cidr)
         if not 1 <= len(one.communities) <= 50:
-            found.add(f"{where}.communities", len(one.communities), "1 to 50 communities")
+            problems.add(f"{where}.communities", len(one.communities), "1 to 50 communities")
         for number, text in enumerate(one.communities):
             if text not in names:
                 _community_value(
-                    found, f"{where}.communities[{number}]", text, " or a name of spec.communities"
+                    problems,
+                    f"{where}.communities[{number}]",
+                    text,
+                    " or a name of spec.communities",
                 )
 
 
-def _community_value(found: Problems, field: str, value: str, otherwise: str = "") -> None:
+def _community_value(problems: Problems, field: str, value: str, otherwise: str = "") -> None:
     parts = [int(part) for part in value.split(":")] if COMMUNITY.fullmatch(value) else []
     limit = 0xFFFF if len(parts) == 2 else 0xFFFFFFFF
     if not parts or max(parts) > limit:
-        found.add(
+        problems.add(
             field, value, f"must be aa:nn (16 bits each) or aa:nn:mm (32 bits each){otherwise}"
         )
 
 
-def _password(found: Problems, field: str, password: BGPPassword | None) -> None:
+def _password(problems: Problems, field: str, password: BGPPassword | None) -> None:
     if password is not None and password.secretKeyRef is not None and not password.secretKeyRef.key:
-        found.add(f"{field}.secretKeyRef.key", "", "must name a key of the secret")
+        problems.add(f"{field}.secretKeyRef.key", "", "must name a key of the secret")
 
 
-def check_peer(peer: BGPPeer, found: Problems) -> None:
+def check_peer(peer: BGPPeer, problems: Problems) -> None:
     """Everything that is wrong with a peering."""
     spec = peer.spec
-    found.name("spec.node", spec.node)
+    problems.name("spec.node", spec.node)
     if spec.node and spec.nodeSelector:
-        found.add("spec.nodeSelector", spec.nodeSelector, "not together with spec.node")
-    found.selector("spec.nodeSelector", spec.nodeSelector)
-    found.selector("spec.peerSelector", spec.peerSelector)
-    found.selector("spec.localWorkloadSelector", spec.localWorkloadSelector)
+        problems.add("spec.nodeSelector", spec.nodeSelector, "not together with spec.node")
+    problems.selector("spec.nodeSelector", spec.nodeSelector)
+    problems.selector("spec.peerSelector", spec.peerSelector)
+    problems.selector("spec.localWorkloadSelector", spec.localWorkloadSelector)
     ways = [
         name for name in ("peerIP", "peerSelector", "localWorkloadSelector") if getattr(spec, name)
     ]
     if len(ways) > 1:
-        found.add(f"spec.{ways[1]}", getattr(spec, ways[1]), f"not together with spec.{ways[0]}")
+        problems.add(f"spec.{ways[1]}", getattr(spec, ways[1]), f"not together with spec.{ways[0]}")
     peer_ip = peer_address(spec.peerIP) if spec.peerIP else None
     if spec.peerIP and peer_ip is None:
-        found.add("spec.peerIP", spec.peerIP, "must be <ip>, <ipv4>:<port> or [<ipv6>]:<port>")
-    as_number(found, "spec.asNumber", spec.asNumber)
-    as_number(found, "spec.localASNumber", spec.localASNumber)
+        problems.add("spec.peerIP", spec.peerIP, "must be <ip>, <ipv4>:<port> or [<ipv6>]:<port>")
+    as_number(problems, "spec.asNumber", spec.asNumber)
+    as_number(problems, "spec.localASNumber", spec.localASNumber)
     if spec.peerSelector and spec.asNumber:
-        found.add("spec.asNumber", spec.asNumber, "must be empty with spec.peerSelector")
+        problems.add("spec.asNumber", spec.asNumber, "must be empty with spec.peerSelector")
     if spec.localWorkloadSelector and not spec.asNumber:
-        found.add("spec.asNumber", spec.asNumber, "is required with spec.localWorkloadSelector")
-    found.one_of("spec.nextHopMode", spec.nextHopMode, ("Auto", "Self", "Keep"))
+        problems.add("spec.asNumber", spec.asNumber, "is required with spec.localWorkloadSelector")
+    problems.one_of("spec.nextHopMode", spec.nextHopMode, ("Auto", "Self", "Keep"))
     if spec.keepOriginalNextHop and spec.nextHopMode:
-        found.add("spec.nextHopMode", spec.nextHopMode, "not together with keepOriginalNextHop")
-    found.one_of("spec.sourceAddress", spec.sourceAddress, ("UseNodeIP", "None"))
-    found.one_of("spec.reversePeering", spec.reversePeering, ("Auto", "Manual"))
-    _password(found, "spec.password", spec.password)
-    found.duration("spec.maxRestartTime", spec.maxRestartTime)
-    found.duration("spec.keepaliveTime", spec.keepaliveTime)
+        problems.add("spec.nextHopMode", spec.nextHopMode, "not together with keepOriginalNextHop")
+    problems.one_of("spec.sourceAddress", spec.sourceAddress, ("UseNodeIP", "None"))
+    problems.one_of("spec.reversePeering", spec.reversePeering, ("Auto", "Manual"))
+    _password(problems, "spec.password", spec.password)
+    problems.duration("spec.maxRestartTime", spec.maxRestartTime)
+    problems.duration("spec.keepaliveTime", spec.keepaliveTime)
     local = spec.numAllowedLocalASNumbers
-    found.limits("spec.numAllowedLocalASNumbers", local, *LOCAL_AS_NUMBERS)
+    problems.limits("spec.numAllowedLocalASNumbers", local, *LOCAL_AS_NUMBERS)
     for index, name in enumerate(spec.filters):
         if not name:
-            found.add(f"spec.filters[{index}]", name, "must name a BGPFilter")
-        found.name(f"spec.filters[{index}]", name)
-    found.limits("spec.ttlSecurity", spec.ttlSecurity, 0, 255)
+            problems.add(f"spec.filters[{index}]", name, "must name a BGPFilter")
+        problems.name(f"spec.filters[{index}]", name)
+    problems.limits("spec.ttlSecurity", spec.ttlSecurity, 0, 255)
     if spec.reachableBy:
-        found.host("spec.reachableBy", spec.reachableBy)
+        problems.host("spec.reachableBy", spec.reachableBy)
         if not spec.peerIP:
-            found.add("spec.reachableBy", spec.reachableBy, "needs spec.peerIP")
+            problems.add("spec.reachableBy", spec.reachableBy, "needs spec.peerIP")
         elif peer_ip is not None and (":" in peer_ip[0]) != (":" in spec.reachableBy):
-            found.add("spec.reachableBy", spec.reachableBy, "must be of the family of spec.peerIP")
+            problems.add(
+                "spec.reachableBy", spec.reachableBy, "must be of the family of spec.peerIP"
+            )
 
 
 def peer_address(text: str) -> tuple[str, int] | None:

@@ -93,10 +93,10 @@ class Problems(list[InvalidValue]):
         if not value:
             return
         try:
-            found = ip_address(value)
+            address = ip_address(value)
         except ValueError:
-            found = None
-        if found is None or "%" in value or (version and found.version != version):
+            address = None
+        if address is None or "%" in value or (version and address.version != version):
             self.add(field, value, f"must be an IP{f'v{version}' if version else ''} address")
 
     def host(self, field: str, value: str) -> None:
@@ -108,16 +108,16 @@ class Problems(list[InvalidValue]):
 
     def network(self, field: str, value: str, version: int = 0, host_bits: bool = False) -> None:
         """A CIDR or bare address; without `host_bits` the bits behind the mask must be 0."""
-        wanted = f"an IPv{version} CIDR" if version else "a CIDR"
+        expected = f"an IPv{version} CIDR" if version else "a CIDR"
         try:
             network = ip_network(value, strict=False)
         except ValueError:
-            self.add(field, value, f"must be {wanted} such as 10.0.0.0/16 or fd00::/64")
+            self.add(field, value, f"must be {expected} such as 10.0.0.0/16 or fd00::/64")
             return
         if "%" in value or ("/" in value and not value.rpartition("/")[2].isdigit()):
             self.add(field, value, "must be a CIDR with a prefix length")
         elif version and network.version != version:
-            self.add(field, value, f"must be {wanted}")
+            self.add(field, value, f"must be {expected}")
         elif not host_bits and ip_address(value.partition("/")[0]) != network.network_address:
             self.add(field, value, f"the bits behind the mask must be 0, as in {network}")
 

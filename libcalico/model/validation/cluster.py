@@ -19,58 +19,58 @@ MAX_BLOCKS, MAX_COOLDOWN = 1_000_000, 1_200
 AFFINITY_STATES = ("confirmed", "pending", "pendingDeletion")
 
 
-def check_profile(profile: Profile, found: Problems) -> None:
+def check_profile(profile: Profile, problems: Problems) -> None:
     """Everything that is wrong with a profile."""
-    check_rules(found, "spec.ingress", profile.spec.ingress)
-    check_rules(found, "spec.egress", profile.spec.egress)
-    found.labels("spec.labelsToApply", profile.spec.labelsToApply)
+    check_rules(problems, "spec.ingress", profile.spec.ingress)
+    check_rules(problems, "spec.egress", profile.spec.egress)
+    problems.labels("spec.labelsToApply", profile.spec.labelsToApply)
 
 
-def check_tier(tier: Tier, found: Problems) -> None:
+def check_tier(tier: Tier, problems: Problems) -> None:
     """Everything that is wrong with a tier."""
     name, spec = tier.metadata.name, tier.spec
     if len(name) > MAX_TIER_NAME or not SINGLE_LABEL.fullmatch(name):
-        found.add("metadata.name", name, "must be one DNS label of at most 63 characters")
-    found.one_of("spec.defaultAction", spec.defaultAction, ("Deny", "Pass"))
+        problems.add("metadata.name", name, "must be one DNS label of at most 63 characters")
+    problems.one_of("spec.defaultAction", spec.defaultAction, ("Deny", "Pass"))
     if name in FIXED_TIERS:
         order, action = FIXED_TIERS[name]
         if spec.order is not None and spec.order != order:
-            found.add("spec.order", spec.order, f"is always {order} in tier {name}")
+            problems.add("spec.order", spec.order, f"is always {order} in tier {name}")
         if spec.defaultAction is not None and spec.defaultAction != action:
-            found.add("spec.defaultAction", spec.defaultAction, f"is always {action} in {name}")
+            problems.add("spec.defaultAction", spec.defaultAction, f"is always {action} in {name}")
 
 
-def check_information(info: ClusterInformation, found: Problems) -> None:
+def check_information(info: ClusterInformation, problems: Problems) -> None:
     """Everything that is wrong with the cluster's information."""
-    found.only_default(info.metadata.name)
+    problems.only_default(info.metadata.name)
 
 
-def check_ipam(config: IPAMConfiguration, found: Problems) -> None:
+def check_ipam(config: IPAMConfiguration, problems: Problems) -> None:
     """Everything that is wrong with IPAM's settings."""
-    found.only_default(config.metadata.name)
+    problems.only_default(config.metadata.name)
     spec = config.spec
-    found.limits("spec.maxBlocksPerHost", spec.maxBlocksPerHost, 0, MAX_BLOCKS)
-    found.limits("spec.ipCooldownSeconds", spec.ipCooldownSeconds, 0, MAX_COOLDOWN)
+    problems.limits("spec.maxBlocksPerHost", spec.maxBlocksPerHost, 0, MAX_BLOCKS)
+    problems.limits("spec.ipCooldownSeconds", spec.ipCooldownSeconds, 0, MAX_COOLDOWN)
     switch = ("Enabled", "Disabled")
-    found.one_of("spec.kubeVirtVMAddressPersistence", spec.kubeVirtVMAddressPersistence, switch)
+    problems.one_of("spec.kubeVirtVMAddressPersistence", spec.kubeVirtVMAddressPersistence, switch)
 
 
-def check_affinity(affinity: BlockAffinityResource, found: Problems) -> None:
+def check_affinity(affinity: BlockAffinityResource, problems: Problems) -> None:
     """Everything that is wrong with a claim on a block."""
     spec = affinity.spec
-    found.one_of("spec.state", spec.state, AFFINITY_STATES)
-    found.network("spec.cidr", spec.cidr, host_bits=True)
+    problems.one_of("spec.state", spec.state, AFFINITY_STATES)
+    problems.network("spec.cidr", spec.cidr, host_bits=True)
     if spec.deleted not in (False, "false"):
-        found.add("spec.deleted", spec.deleted, "must be false: delete the object itself")
+        problems.add("spec.deleted", spec.deleted, "must be false: delete the object itself")
 
 
-def check_reservation(reservation: IPReservation, found: Problems) -> None:
+def check_reservation(reservation: IPReservation, problems: Problems) -> None:
     """Everything that is wrong with a reservation of addresses."""
-    found.cidrs("spec.reservedCIDRs", reservation.spec.reservedCIDRs)
+    problems.cidrs("spec.reservedCIDRs", reservation.spec.reservedCIDRs)
 
 
-def check_migration(migration: LiveMigration, found: Problems) -> None:
+def check_migration(migration: LiveMigration, problems: Problems) -> None:
     """Everything that is wrong with a live migration."""
     target = migration.spec.target
     if target is not None and target.selector:
-        found.selector("spec.target.selector", target.selector)
+        problems.selector("spec.target.selector", target.selector)

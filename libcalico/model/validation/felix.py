@@ -169,128 +169,128 @@ MAX_REGION = 63 - len("openstack-region-")
 MAX_RANGES, MAX_TABLES, MAX_TABLE_RANGE = 7, 0xFFFF, 250
 
 
-def check(config: FelixConfiguration, found: Problems) -> None:
+def check(config: FelixConfiguration, problems: Problems) -> None:
     """Everything that is wrong with Felix's parameters."""
-    _name(config, found)
+    _name(config, problems)
     spec = config.spec
     for name, words in WORDS.items():
-        found.word(f"spec.{name}", getattr(spec, name), words)
+        problems.word(f"spec.{name}", getattr(spec, name), words)
     for name, choices in CHOICES.items():
-        found.one_of(f"spec.{name}", getattr(spec, name), choices)
+        problems.one_of(f"spec.{name}", getattr(spec, name), choices)
     for name, (low, high) in LIMITS.items():
-        found.limits(f"spec.{name}", getattr(spec, name), low, high)
+        problems.limits(f"spec.{name}", getattr(spec, name), low, high)
     for name in EXPRESSIONS:
-        found.expression(f"spec.{name}", getattr(spec, name))
+        problems.expression(f"spec.{name}", getattr(spec, name))
     for name, version in CIDRS.items():
-        found.cidrs(f"spec.{name}", getattr(spec, name) or (), version)
+        problems.cidrs(f"spec.{name}", getattr(spec, name) or (), version)
     for name, version in ADDRESSES.items():
-        found.address(f"spec.{name}", getattr(spec, name), version)
+        problems.address(f"spec.{name}", getattr(spec, name), version)
     for name, (pattern, rule) in PATTERNS.items():
-        found.pattern(f"spec.{name}", getattr(spec, name) or "", pattern, rule)
+        problems.pattern(f"spec.{name}", getattr(spec, name) or "", pattern, rule)
     for name in DURATIONS:
         value = getattr(spec, name)
-        found.duration(f"spec.{name}", value, negative=name in MAY_BE_NEGATIVE)
-    _ports(spec, found)
-    _tables(spec, found)
-    _rest(spec, found)
+        problems.duration(f"spec.{name}", value, negative=name in MAY_BE_NEGATIVE)
+    _ports(spec, problems)
+    _tables(spec, problems)
+    _rest(spec, problems)
 
 
-def _name(config: FelixConfiguration, found: Problems) -> None:
+def _name(config: FelixConfiguration, problems: Problems) -> None:
     name, selector = config.metadata.name, config.spec.nodeSelector
     if name == "default" or name.startswith("node."):
         if selector:
-            found.add("spec.nodeSelector", selector, f"not allowed in the object named {name}")
+            problems.add("spec.nodeSelector", selector, f"not allowed in the object named {name}")
     elif not selector:
         rule = "must be default or node.<name>, or spec.nodeSelector be set"
-        found.add("metadata.name", name, rule)
+        problems.add("metadata.name", name, rule)
     if selector:
-        found.selector("spec.nodeSelector", selector)
+        problems.selector("spec.nodeSelector", selector)
 
 
-def _ports(spec: FelixConfigurationSpec, found: Problems) -> None:
+def _ports(spec: FelixConfigurationSpec, problems: Problems) -> None:
     ranges = spec.kubeNodePortRanges or []
-    found.entries("spec.kubeNodePortRanges", ranges, MAX_RANGES)
+    problems.entries("spec.kubeNodePortRanges", ranges, MAX_RANGES)
     for index, port in enumerate(ranges):
-        _port(found, f"spec.kubeNodePortRanges[{index}]", port, named=False)
+        _port(problems, f"spec.kubeNodePortRanges[{index}]", port, named=False)
     for name in ("natPortRange", "bpfPSNATPorts"):
         value = getattr(spec, name)
         if value is not None:
-            _port(found, f"spec.{name}", value, named=True)
+            _port(problems, f"spec.{name}", value, named=True)
     for name in ("failsafeInboundHostPorts", "failsafeOutboundHostPorts"):
-        _failsafe(found, f"spec.{name}", getattr(spec, name) or ())
+        _failsafe(problems, f"spec.{name}", getattr(spec, name) or ())
 
 
-def _port(found: Problems, field: str, port: int | str, *, named: bool) -> None:
+def _port(problems: Problems, field: str, port: int | str, *, named: bool) -> None:
     try:
         good = numorstring.port(port)
     except ValueError as problem:
-        found.add(field, port, str(problem))
+        problems.add(field, port, str(problem))
         return
     if good == 0 or (isinstance(good, str) and good.startswith("0:")):
-        found.add(field, port, "must not be 0")
+        problems.add(field, port, "must not be 0")
     elif not named and isinstance(good, str) and ":" not in good:
-        found.add(field, port, "must be a number or a range, not a name")
+        problems.add(field, port, "must be a number or a range, not a name")
 
 
-def _failsafe(found: Problems, field: str, ports: Sequence[ProtoPort]) -> None:
+def _failsafe(problems: Problems, field: str, ports: Sequence[ProtoPort]) -> None:
     for index, port in enumerate(ports):
         where = f"{field}[{index}]"
-        found.word(f"{where}.protocol", port.protocol, ("TCP", "UDP", "SCTP"))
-        found.limits(f"{where}.port", port.port, 0, 65535)
+        problems.word(f"{where}.protocol", port.protocol, ("TCP", "UDP", "SCTP"))
+        problems.limits(f"{where}.port", port.port, 0, 65535)
         if port.net:
-            found.network(f"{where}.net", port.net, host_bits=True)
+            problems.network(f"{where}.net", port.net, host_bits=True)
 
 
-def _tables(spec: FelixConfigurationSpec, found: Problems) -> None:
+def _tables(spec: FelixConfigurationSpec, problems: Problems) -> None:
     ranges = spec.routeTableRanges
     if ranges is not None and spec.routeTableRange is not None:
-        found.add("spec.routeTableRange", "...", "not together with routeTableRanges")
+        problems.add("spec.routeTableRange", "...", "not together with routeTableRanges")
     single = spec.routeTableRange
     if single is not None and not 1 <= single.min <= single.max <= MAX_TABLE_RANGE:
         value = f"{single.min}-{single.max}"
-        found.add("spec.routeTableRange", value, f"must lie in 1 to {MAX_TABLE_RANGE}")
+        problems.add("spec.routeTableRange", value, f"must lie in 1 to {MAX_TABLE_RANGE}")
     for index, one in enumerate(ranges or ()):
-        _table_range(found, f"spec.routeTableRanges[{index}]", one)
+        _table_range(problems, f"spec.routeTableRanges[{index}]", one)
     tables = sum(max(0, one.max - one.min + 1) for one in ranges or ())
     if tables > MAX_TABLES:
         rule = f"must be at most {MAX_TABLES} tables altogether"
-        found.add("spec.routeTableRanges", f"{tables} tables", rule)
+        problems.add("spec.routeTableRanges", f"{tables} tables", rule)
 
 
-def _table_range(found: Problems, where: str, one: RouteTableRange) -> None:
+def _table_range(problems: Problems, where: str, one: RouteTableRange) -> None:
     if one.min < 1:
-        found.add(f"{where}.min", one.min, "must be at least 1")
+        problems.add(f"{where}.min", one.min, "must be at least 1")
     if one.min > one.max:
-        found.add(f"{where}.max", one.max, f"must not be below min, {one.min}")
+        problems.add(f"{where}.max", one.max, f"must not be below min, {one.min}")
     if one.max > MAX_32:
-        found.add(f"{where}.max", one.max, f"must be at most {MAX_32}")
+        problems.add(f"{where}.max", one.max, f"must be at most {MAX_32}")
 
 
-def _rest(spec: FelixConfigurationSpec, found: Problems) -> None:
+def _rest(spec: FelixConfigurationSpec, problems: Problems) -> None:
     region = spec.openstackRegion
     if region and (len(region) > MAX_REGION or not SINGLE_LABEL.fullmatch(region)):
         rule = f"must be a DNS label of at most {MAX_REGION} characters"
-        found.add("spec.openstackRegion", region, rule)
-    _reporters(found, spec.healthTimeoutOverrides)
+        problems.add("spec.openstackRegion", region, rule)
+    _reporters(problems, spec.healthTimeoutOverrides)
     for name in spec.bpfLogFilters or ():
         if not INTERFACE.fullmatch(name):
-            found.add(f"spec.bpfLogFilters[{name}]", name, "the key must be an interface's name")
+            problems.add(f"spec.bpfLogFilters[{name}]", name, "the key must be an interface's name")
     for index, name in enumerate(spec.bpfForceTrackPacketsFromIfaces or ()):
         if not INTERFACE_FILTER.fullmatch(name):
-            found.add(f"spec.bpfForceTrackPacketsFromIfaces[{index}]", name, _FILTER_RULE)
-    found.dscp("spec.istioDSCPMark", spec.istioDSCPMark)
+            problems.add(f"spec.bpfForceTrackPacketsFromIfaces[{index}]", name, _FILTER_RULE)
+    problems.dscp("spec.istioDSCPMark", spec.istioDSCPMark)
     timeouts = spec.bpfConntrackTimeouts
     for name in timeouts.__struct_fields__ if timeouts is not None else ():
         value = getattr(timeouts, name)
         if value is not None and not _TIMEOUT.fullmatch(value):
             rule = "must be a duration such as 60s, or Auto"
-            found.add(f"spec.bpfConntrackTimeouts.{name}", value, rule)
+            problems.add(f"spec.bpfConntrackTimeouts.{name}", value, rule)
 
 
-def _reporters(found: Problems, overrides: Sequence[HealthTimeoutOverride]) -> None:
+def _reporters(problems: Problems, overrides: Sequence[HealthTimeoutOverride]) -> None:
     for index, one in enumerate(overrides):
         where = f"spec.healthTimeoutOverrides[{index}]"
         if not _REPORTER.fullmatch(one.name):
             rule = "must be letters, digits, '_', '-' and spaces"
-            found.add(f"{where}.name", one.name, rule)
-        found.duration(f"{where}.timeout", one.timeout, negative=False)
+            problems.add(f"{where}.name", one.name, rule)
+        problems.duration(f"{where}.timeout", one.timeout, negative=False)

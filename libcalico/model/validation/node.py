@@ -27,67 +27,67 @@ PEER_STATES = (
 ROUTE_SOURCES = ("Kernel", "Static", "Direct", "NodeMesh", "BGPPeer")
 
 
-def check(node: Node, found: Problems) -> None:
+def check(node: Node, problems: Problems) -> None:
     """Everything that is wrong with a node."""
     spec, status = node.spec, node.status
     bgp = spec.bgp
     if bgp is not None:
         if bgp == type(bgp)():
-            found.add("spec.bgp", "{}", "must not be empty: leave it out")
-        validate_bgp.as_number(found, "spec.bgp.asNumber", bgp.asNumber)
+            problems.add("spec.bgp", "{}", "must not be empty: leave it out")
+        validate_bgp.as_number(problems, "spec.bgp.asNumber", bgp.asNumber)
         for version, address in ((4, bgp.ipv4Address), (6, bgp.ipv6Address)):
             if address:
-                found.network(f"spec.bgp.ipv{version}Address", address, version, host_bits=True)
-        found.address("spec.bgp.ipv4IPIPTunnelAddr", bgp.ipv4IPIPTunnelAddr, 4)
-        found.address("spec.bgp.routeReflectorClusterID", bgp.routeReflectorClusterID, 4)
-    found.address("spec.ipv4VXLANTunnelAddr", spec.ipv4VXLANTunnelAddr, 4)
-    found.address("spec.ipv6VXLANTunnelAddr", spec.ipv6VXLANTunnelAddr, 6)
-    found.mac("spec.vxlanTunnelMACAddr", spec.vxlanTunnelMACAddr)
-    found.mac("spec.vxlanTunnelMACAddrV6", spec.vxlanTunnelMACAddrV6)
+                problems.network(f"spec.bgp.ipv{version}Address", address, version, host_bits=True)
+        problems.address("spec.bgp.ipv4IPIPTunnelAddr", bgp.ipv4IPIPTunnelAddr, 4)
+        problems.address("spec.bgp.routeReflectorClusterID", bgp.routeReflectorClusterID, 4)
+    problems.address("spec.ipv4VXLANTunnelAddr", spec.ipv4VXLANTunnelAddr, 4)
+    problems.address("spec.ipv6VXLANTunnelAddr", spec.ipv6VXLANTunnelAddr, 6)
+    problems.mac("spec.vxlanTunnelMACAddr", spec.vxlanTunnelMACAddr)
+    problems.mac("spec.vxlanTunnelMACAddrV6", spec.vxlanTunnelMACAddrV6)
     if spec.wireguard is not None:
         wireguard = spec.wireguard
-        found.address("spec.wireguard.interfaceIPv4Address", wireguard.interfaceIPv4Address, 4)
-        found.address("spec.wireguard.interfaceIPv6Address", wireguard.interfaceIPv6Address, 6)
+        problems.address("spec.wireguard.interfaceIPv4Address", wireguard.interfaceIPv4Address, 4)
+        problems.address("spec.wireguard.interfaceIPv6Address", wireguard.interfaceIPv6Address, 6)
     for index, row in enumerate(spec.addresses):
         where = f"spec.addresses[{index}]"
-        found.network(f"{where}.address", row.address, host_bits=True)
-        found.one_of(f"{where}.type", row.type, ADDRESS_TYPES)
-    found.wireguard_key("status.wireguardPublicKey", status.wireguardPublicKey)
-    found.wireguard_key("status.wireguardPublicKeyV6", status.wireguardPublicKeyV6)
+        problems.network(f"{where}.address", row.address, host_bits=True)
+        problems.one_of(f"{where}.type", row.type, ADDRESS_TYPES)
+    problems.wireguard_key("status.wireguardPublicKey", status.wireguardPublicKey)
+    problems.wireguard_key("status.wireguardPublicKeyV6", status.wireguardPublicKeyV6)
 
 
-def check_status(report: CalicoNodeStatus, found: Problems) -> None:
+def check_status(report: CalicoNodeStatus, problems: Problems) -> None:
     """Everything that is wrong with a request for a node's report, or with the report."""
     spec = report.spec
     if not spec.node:
-        found.add("spec.node", "", "must name a node")
-    found.name("spec.node", spec.node)
+        problems.add("spec.node", "", "must name a node")
+    problems.name("spec.node", spec.node)
     if not spec.classes:
-        found.add("spec.classes", [], "must name at least one of " + ", ".join(CLASSES))
+        problems.add("spec.classes", [], "must name at least one of " + ", ".join(CLASSES))
     for index, one in enumerate(spec.classes):
         if one not in CLASSES:
-            found.add(f"spec.classes[{index}]", one, "must be one of " + ", ".join(CLASSES))
+            problems.add(f"spec.classes[{index}]", one, "must be one of " + ", ".join(CLASSES))
         elif one in spec.classes[:index]:
-            found.add(f"spec.classes[{index}]", one, "is there already")
+            problems.add(f"spec.classes[{index}]", one, "is there already")
     if spec.updatePeriodSeconds is None:
-        found.add("spec.updatePeriodSeconds", None, f"is required: 0 to {MAX_PERIOD}")
-    found.limits("spec.updatePeriodSeconds", spec.updatePeriodSeconds, 0, MAX_PERIOD)
-    _report(report, found)
+        problems.add("spec.updatePeriodSeconds", None, f"is required: 0 to {MAX_PERIOD}")
+    problems.limits("spec.updatePeriodSeconds", spec.updatePeriodSeconds, 0, MAX_PERIOD)
+    _report(report, problems)
 
 
-def _report(report: CalicoNodeStatus, found: Problems) -> None:
+def _report(report: CalicoNodeStatus, problems: Problems) -> None:
     status = report.status
     for family in ("V4", "V6"):
         daemon = getattr(status.agent, f"bird{family}")
-        found.one_of(f"status.agent.bird{family}.state", daemon.state, DAEMON_STATES)
+        problems.one_of(f"status.agent.bird{family}.state", daemon.state, DAEMON_STATES)
         for index, peer in enumerate(getattr(status.bgp, f"peers{family}")):
             where = f"status.bgp.peers{family}[{index}]"
-            found.address(f"{where}.peerIP", peer.peerIP)
-            found.one_of(f"{where}.type", peer.type, PEER_TYPES)
-            found.one_of(f"{where}.state", peer.state, PEER_STATES)
+            problems.address(f"{where}.peerIP", peer.peerIP)
+            problems.one_of(f"{where}.type", peer.type, PEER_TYPES)
+            problems.one_of(f"{where}.state", peer.state, PEER_STATES)
         for index, route in enumerate(getattr(status.routes, f"routes{family}")):
             where = f"status.routes.routes{family}[{index}]"
             source = route.learnedFrom
-            found.one_of(f"{where}.type", route.type, ("FIB", "RIB"))
-            found.one_of(f"{where}.learnedFrom.sourceType", source.sourceType, ROUTE_SOURCES)
-            found.address(f"{where}.learnedFrom.peerIP", source.peerIP)
+            problems.one_of(f"{where}.type", route.type, ("FIB", "RIB"))
+            problems.one_of(f"{where}.learnedFrom.sourceType", source.sourceType, ROUTE_SOURCES)
+            problems.address(f"{where}.learnedFrom.peerIP", source.peerIP)

@@ -29,43 +29,43 @@ Staged = StagedNetworkPolicy | StagedGlobalNetworkPolicy
 NAMESPACE_LABEL = "projectcalico.org/namespace"
 
 
-def check_policy(policy: Policy | Staged, found: Problems) -> None:
+def check_policy(policy: Policy | Staged, problems: Problems) -> None:
     """Everything that is wrong with a policy, staged or not."""
     spec = policy.spec
-    check_policy_name(policy, found)
-    found.name("spec.tier", spec.tier)
-    found.selector("spec.selector", spec.selector)
-    found.selector("spec.serviceAccountSelector", spec.serviceAccountSelector)
+    check_policy_name(policy, problems)
+    problems.name("spec.tier", spec.tier)
+    problems.selector("spec.selector", spec.selector)
+    problems.selector("spec.serviceAccountSelector", spec.serviceAccountSelector)
     for direction in ("ingress", "egress"):
         rules = getattr(spec, direction)
-        check_rules(found, f"spec.{direction}", rules)
-        check_direction(found, f"spec.{direction}", rules, direction == "ingress")
+        check_rules(problems, f"spec.{direction}", rules)
+        check_direction(problems, f"spec.{direction}", rules, direction == "ingress")
     for index, one in enumerate(spec.types):
         if one not in (INGRESS, EGRESS):
-            found.add(f"spec.types[{index}]", one, "must be Ingress or Egress")
+            problems.add(f"spec.types[{index}]", one, "must be Ingress or Egress")
         elif one in spec.types[:index]:
-            found.add(f"spec.types[{index}]", one, "is there already")
+            problems.add(f"spec.types[{index}]", one, "is there already")
     for index, hint in enumerate(spec.performanceHints):
         if hint not in HINTS:
             rule = "must be " + ", ".join(HINTS)
-            found.add(f"spec.performanceHints[{index}]", hint, rule)
+            problems.add(f"spec.performanceHints[{index}]", hint, rule)
         elif hint in spec.performanceHints[:index]:
-            found.add(f"spec.performanceHints[{index}]", hint, "is there already")
+            problems.add(f"spec.performanceHints[{index}]", hint, "is there already")
     if isinstance(policy, (GlobalNetworkPolicy, StagedGlobalNetworkPolicy)):
-        _check_global(policy, found)
+        _check_global(policy, problems)
 
 
-def check_set(networks: NetworkSet | GlobalNetworkSet, found: Problems) -> None:
+def check_set(networks: NetworkSet | GlobalNetworkSet, problems: Problems) -> None:
     """Everything that is wrong with a network set."""
     for index, net in enumerate(networks.spec.nets):
-        found.network(f"spec.nets[{index}]", net, host_bits=True)
+        problems.network(f"spec.nets[{index}]", net, host_bits=True)
     label = networks.metadata.labels.get(NAMESPACE_LABEL)
     if label is not None:
         rule = "is set by the system only"
-        found.add(f"metadata.labels[{NAMESPACE_LABEL}]", label, rule)
+        problems.add(f"metadata.labels[{NAMESPACE_LABEL}]", label, rule)
 
 
-def check_policy_name(policy: Policy | Staged, found: Problems) -> None:
+def check_policy_name(policy: Policy | Staged, problems: Problems) -> None:
     """A dot may stand behind the name of a tier; names made of Kubernetes' policies have more."""
     name = policy.metadata.name
     if not name or not NAME.fullmatch(name) or _ONE_DOT.fullmatch(name):
@@ -73,26 +73,30 @@ def check_policy_name(policy: Policy | Staged, found: Problems) -> None:
     namespaced = isinstance(policy, (NetworkPolicy, StagedNetworkPolicy))
     if (_FROM_KUBERNETES if namespaced else _FROM_CLUSTER).fullmatch(name):
         return
-    found.add("metadata.name", name, "must have at most one dot")
+    problems.add("metadata.name", name, "must have at most one dot")
 
 
-def _check_global(policy: GlobalNetworkPolicy | StagedGlobalNetworkPolicy, found: Problems) -> None:
+def _check_global(
+    policy: GlobalNetworkPolicy | StagedGlobalNetworkPolicy, problems: Problems
+) -> None:
     spec = policy.spec
-    found.selector("spec.namespaceSelector", spec.namespaceSelector)
+    problems.selector("spec.namespaceSelector", spec.namespaceSelector)
     if spec.doNotTrack and spec.preDNAT:
-        found.add("spec.preDNAT", True, "not together with doNotTrack")
+        problems.add("spec.preDNAT", True, "not together with doNotTrack")
     for name in ("doNotTrack", "preDNAT"):
         if getattr(spec, name) and not spec.applyOnForward:
-            found.add("spec.applyOnForward", False, f"must be true with {name}")
+            problems.add("spec.applyOnForward", False, f"must be true with {name}")
     if spec.preDNAT:
         if spec.egress:
-            found.add("spec.egress", f"{len(spec.egress)} rules", "none are allowed with preDNAT")
+            problems.add(
+                "spec.egress", f"{len(spec.egress)} rules", "none are allowed with preDNAT"
+            )
         for index, one in enumerate(spec.types):
             if one == EGRESS:
-                found.add(f"spec.types[{index}]", one, "is not allowed with preDNAT")
+                problems.add(f"spec.types[{index}]", one, "is not allowed with preDNAT")
     for direction, side in (("ingress", "source"), ("egress", "destination")):
         for index, rule in enumerate(getattr(spec, direction)):
             services = getattr(rule, side).services
             if services is not None and not services.namespace:
                 field = f"spec.{direction}[{index}].{side}.services.namespace"
-                found.add(field, "", "is required in a GlobalNetworkPolicy")
+                problems.add(field, "", "is required in a GlobalNetworkPolicy")

@@ -19,72 +19,74 @@ LINK_LOCAL = {4: ip_network("169.254.0.0/16"), 6: ip_network("fe80::/10")}
 MAX_CIDR = 48
 
 
-def check(pool: IPPool, found: Problems) -> None:
+def check(pool: IPPool, problems: Problems) -> None:
     """Everything that is wrong with one pool."""
     spec = pool.spec
     if len(spec.cidr) > MAX_CIDR:
-        found.add("spec.cidr", spec.cidr, f"must be at most {MAX_CIDR} characters")
-    before = len(found)
-    found.network("spec.cidr", spec.cidr)
-    if len(found) == before and "/" not in spec.cidr:
+        problems.add("spec.cidr", spec.cidr, f"must be at most {MAX_CIDR} characters")
+    before = len(problems)
+    problems.network("spec.cidr", spec.cidr)
+    if len(problems) == before and "/" not in spec.cidr:
         rule = f"must be a CIDR with a prefix length, such as {spec.network}"
-        found.add("spec.cidr", spec.cidr, rule)
-    if len(found) == before:
-        _check_network(pool, found)
-    found.one_of("spec.ipipMode", spec.ipipMode, MODES)
-    found.one_of("spec.vxlanMode", spec.vxlanMode, MODES)
+        problems.add("spec.cidr", spec.cidr, rule)
+    if len(problems) == before:
+        _check_network(pool, problems)
+    problems.one_of("spec.ipipMode", spec.ipipMode, MODES)
+    problems.one_of("spec.vxlanMode", spec.vxlanMode, MODES)
     if _on(spec.ipipMode) and _on(spec.vxlanMode):
-        found.add("spec.vxlanMode", spec.vxlanMode, "only one of ipipMode and vxlanMode may be on")
-    found.selector("spec.nodeSelector", spec.nodeSelector)
-    found.selector("spec.namespaceSelector", spec.namespaceSelector)
-    found.one_of("spec.assignmentMode", spec.assignmentMode, ("Automatic", "Manual"))
-    _check_uses(pool, found)
+        problems.add(
+            "spec.vxlanMode", spec.vxlanMode, "only one of ipipMode and vxlanMode may be on"
+        )
+    problems.selector("spec.nodeSelector", spec.nodeSelector)
+    problems.selector("spec.namespaceSelector", spec.namespaceSelector)
+    problems.one_of("spec.assignmentMode", spec.assignmentMode, ("Automatic", "Manual"))
+    _check_uses(pool, problems)
 
 
-def _check_network(pool: IPPool, found: Problems) -> None:
+def _check_network(pool: IPPool, problems: Problems) -> None:
     spec = pool.spec
     network = spec.network
     version = network.version
     if network.overlaps(LINK_LOCAL[version]):
-        found.add("spec.cidr", spec.cidr, f"must not overlap link-local {LINK_LOCAL[version]}")
+        problems.add("spec.cidr", spec.cidr, f"must not overlap link-local {LINK_LOCAL[version]}")
     low, high = BLOCK_SIZES[version]
     size = spec.blockSize or DEFAULT_BLOCK_SIZE[version]
     if not low <= size <= high:
-        found.add("spec.blockSize", spec.blockSize, f"must be {low} to {high} for IPv{version}")
+        problems.add("spec.blockSize", spec.blockSize, f"must be {low} to {high} for IPv{version}")
     elif network.prefixlen > size and not spec.disabled:
-        found.add(
+        problems.add(
             "spec.cidr",
             spec.cidr,
             f"must hold at least one block: a prefix length of at most {size} (spec.blockSize)",
         )
     if version == 6 and _on(spec.ipipMode):
-        found.add("spec.ipipMode", spec.ipipMode, "IP-in-IP is for IPv4 only")
+        problems.add("spec.ipipMode", spec.ipipMode, "IP-in-IP is for IPv4 only")
 
 
-def _check_uses(pool: IPPool, found: Problems) -> None:
+def _check_uses(pool: IPPool, problems: Problems) -> None:
     spec = pool.spec
     uses = spec.allowedUses
     if len(uses) > 10:
-        found.add("spec.allowedUses", len(uses), "at most 10 entries")
+        problems.add("spec.allowedUses", len(uses), "at most 10 entries")
     for index, use in enumerate(uses):
-        found.one_of(f"spec.allowedUses[{index}]", use, USES)
+        problems.one_of(f"spec.allowedUses[{index}]", use, USES)
         if not use:
-            found.add(f"spec.allowedUses[{index}]", use, "must be one of " + ", ".join(USES))
+            problems.add(f"spec.allowedUses[{index}]", use, "must be one of " + ", ".join(USES))
     tunnel = not uses or "Tunnel" in uses
     if spec.namespaceSelector and uses and tunnel:
-        found.add(
+        problems.add(
             "spec.namespaceSelector", spec.namespaceSelector, "not in a pool with allowedUse Tunnel"
         )
     if "LoadBalancer" not in uses:
         return
     if len(set(uses)) > 1:
-        found.add("spec.allowedUses", uses, "LoadBalancer cannot be mixed with other uses")
+        problems.add("spec.allowedUses", uses, "LoadBalancer cannot be mixed with other uses")
     if _on(spec.ipipMode) or _on(spec.vxlanMode):
-        found.add("spec.ipipMode", spec.ipipMode, "a LoadBalancer pool has no encapsulation")
+        problems.add("spec.ipipMode", spec.ipipMode, "a LoadBalancer pool has no encapsulation")
     if spec.nodeSelector not in ("", "all()"):
-        found.add("spec.nodeSelector", spec.nodeSelector, "must be all() in a LoadBalancer pool")
+        problems.add("spec.nodeSelector", spec.nodeSelector, "must be all() in a LoadBalancer pool")
     if spec.disableBGPExport:
-        found.add("spec.disableBGPExport", True, "not in a LoadBalancer pool")
+        problems.add("spec.disableBGPExport", True, "not in a LoadBalancer pool")
 
 
 def _on(mode: str) -> bool:

@@ -2,7 +2,7 @@
 (docs/reference/data-model.md#networkpolicy, #ports-and-protocols).
 
 A rule that contradicts itself, or that no data plane could match, is refused where it is
-written: found later it could only be left out, and nobody would know.
+written: a data plane could only skip it in silence.
 Tested in tests/libcalico/test_validate_policy.py.
 """
 
@@ -26,142 +26,146 @@ MAX_HTTP, MAX_PATH = 20, 1024
 GLOBAL = "global()"
 
 
-def check_rules(found: Problems, field: str, rules: Sequence[Rule]) -> None:
+def check_rules(problems: Problems, field: str, rules: Sequence[Rule]) -> None:
     """Everything that is wrong with the rules of one direction of a policy or profile."""
-    found.entries(field, rules, MAX_RULES)
+    problems.entries(field, rules, MAX_RULES)
     for index, rule in enumerate(rules):
-        _rule(found, f"{field}[{index}]", rule)
+        _rule(problems, f"{field}[{index}]", rule)
 
 
-def check_direction(found: Problems, field: str, rules: Sequence[Rule], ingress: bool) -> None:
+def check_direction(problems: Problems, field: str, rules: Sequence[Rule], ingress: bool) -> None:
     """What a policy (not a profile) may say only in one direction: services and HTTP."""
     wrong = "destination" if ingress else "source"
     for index, rule in enumerate(rules):
         where = f"{field}[{index}]"
         if getattr(rule, wrong).services is not None:
             rule_text = "services stand in the source of ingress or the destination of egress rules"
-            found.add(f"{where}.{wrong}.services", "...", rule_text)
+            problems.add(f"{where}.{wrong}.services", "...", rule_text)
         if rule.http is not None and not ingress:
-            found.add(f"{where}.http", "...", "is not allowed in an egress rule")
+            problems.add(f"{where}.http", "...", "is not allowed in an egress rule")
 
 
-def _rule(found: Problems, where: str, rule: Rule) -> None:
+def _rule(problems: Problems, where: str, rule: Rule) -> None:
     if rule.action not in ACTIONS:
-        found.add(f"{where}.action", rule.action, "must be one of " + ", ".join(ACTIONS))
+        problems.add(f"{where}.action", rule.action, "must be one of " + ", ".join(ACTIONS))
     if rule.ipVersion not in (None, 4, 6):
-        found.add(f"{where}.ipVersion", rule.ipVersion, "must be 4 or 6")
+        problems.add(f"{where}.ipVersion", rule.ipVersion, "must be 4 or 6")
     for name in ("protocol", "notProtocol"):
-        _protocol(found, f"{where}.{name}", getattr(rule, name), rule.ipVersion)
+        _protocol(problems, f"{where}.{name}", getattr(rule, name), rule.ipVersion)
     for name in ("icmp", "notICMP"):
-        _icmp(found, f"{where}.{name}", getattr(rule, name))
+        _icmp(problems, f"{where}.{name}", getattr(rule, name))
     if rule.icmp is not None and rule.protocol not in ICMP | ICMPV6:
-        found.add(f"{where}.icmp", "...", "needs protocol ICMP or ICMPv6")
+        problems.add(f"{where}.icmp", "...", "needs protocol ICMP or ICMPv6")
     for side in ("source", "destination"):
-        _entity(found, f"{where}.{side}", getattr(rule, side), rule.protocol)
-    _families(found, where, rule)
+        _entity(problems, f"{where}.{side}", getattr(rule, side), rule.protocol)
+    _families(problems, where, rule)
     if rule.http is not None:
-        _http(found, f"{where}.http", rule.http, rule)
+        _http(problems, f"{where}.http", rule.http, rule)
     if rule.metadata is not None:
-        found.annotations(f"{where}.metadata.annotations", rule.metadata.annotations)
+        problems.annotations(f"{where}.metadata.annotations", rule.metadata.annotations)
 
 
-def _protocol(found: Problems, field: str, protocol: int | str | None, version: int | None) -> None:
+def _protocol(
+    problems: Problems, field: str, protocol: int | str | None, version: int | None
+) -> None:
     if protocol is None:
         return
     if isinstance(protocol, str):
         if protocol not in PROTOCOLS:
             rule = f"must be one of {', '.join(PROTOCOLS)}, or a number from 1 to 255"
-            found.add(field, protocol, rule)
+            problems.add(field, protocol, rule)
     elif not 1 <= protocol <= 255:
-        found.add(field, protocol, "must be 1 to 255")
+        problems.add(field, protocol, "must be 1 to 255")
     if protocol in ICMP and version == 6:
-        found.add(field, protocol, "ICMP is of IPv4: ipVersion must be 4 or absent")
+        problems.add(field, protocol, "ICMP is of IPv4: ipVersion must be 4 or absent")
     if protocol in ICMPV6 and version == 4:
-        found.add(field, protocol, "ICMPv6 is of IPv6: ipVersion must be 6 or absent")
+        problems.add(field, protocol, "ICMPv6 is of IPv6: ipVersion must be 6 or absent")
 
 
-def _icmp(found: Problems, field: str, icmp: ICMPFields | None) -> None:
+def _icmp(problems: Problems, field: str, icmp: ICMPFields | None) -> None:
     if icmp is None:
         return
-    found.limits(f"{field}.type", icmp.type, 0, 254)
-    found.limits(f"{field}.code", icmp.code, 0, 255)
+    problems.limits(f"{field}.type", icmp.type, 0, 254)
+    problems.limits(f"{field}.code", icmp.code, 0, 255)
     if icmp.code is not None and icmp.type is None:
-        found.add(f"{field}.code", icmp.code, "needs a type")
+        problems.add(f"{field}.code", icmp.code, "needs a type")
 
 
-def _entity(found: Problems, where: str, entity: EntityRule, protocol: int | str | None) -> None:
-    found.selector(f"{where}.selector", entity.selector)
-    found.selector(f"{where}.notSelector", entity.notSelector)
+def _entity(problems: Problems, where: str, entity: EntityRule, protocol: int | str | None) -> None:
+    problems.selector(f"{where}.selector", entity.selector)
+    problems.selector(f"{where}.notSelector", entity.notSelector)
     if entity.namespaceSelector.replace(" ", "").replace("\t", "") != GLOBAL:
-        found.selector(f"{where}.namespaceSelector", entity.namespaceSelector)
+        problems.selector(f"{where}.namespaceSelector", entity.namespaceSelector)
     for name in ("nets", "notNets"):
-        _nets(found, f"{where}.{name}", getattr(entity, name), name == "notNets")
+        _nets(problems, f"{where}.{name}", getattr(entity, name), name == "notNets")
     for name in ("ports", "notPorts"):
-        _ports(found, f"{where}.{name}", getattr(entity, name), protocol)
+        _ports(problems, f"{where}.{name}", getattr(entity, name), protocol)
     accounts = entity.serviceAccounts
     if accounts is not None:
-        found.selector(f"{where}.serviceAccounts.selector", accounts.selector)
+        problems.selector(f"{where}.serviceAccounts.selector", accounts.selector)
         for index, name in enumerate(accounts.names):
             field = f"{where}.serviceAccounts.names[{index}]"
             if "'" in name or '"' in name:
                 # Names become a selector, whose strings have no escapes.
-                found.add(field, name, "must hold no quotes")
+                problems.add(field, name, "must hold no quotes")
     if entity.services is not None:
-        _services(found, where, entity, entity.services)
+        _services(problems, where, entity, entity.services)
 
 
-def _nets(found: Problems, field: str, nets: Sequence[str], negated: bool) -> None:
-    found.entries(field, nets, MAX_NETS)
+def _nets(problems: Problems, field: str, nets: Sequence[str], negated: bool) -> None:
+    problems.entries(field, nets, MAX_NETS)
     for index, net in enumerate(nets):
         where = f"{field}[{index}]"
-        before = len(found)
+        before = len(problems)
         if "/" not in net:
-            found.add(where, net, "must be a CIDR with a prefix length, such as 10.0.0.1/32")
+            problems.add(where, net, "must be a CIDR with a prefix length, such as 10.0.0.1/32")
         else:
-            found.network(where, net)
-        if negated and len(found) == before and ip_network(net).prefixlen == 0:
-            found.add(where, net, "must not be everything: the rule would match nothing")
+            problems.network(where, net)
+        if negated and len(problems) == before and ip_network(net).prefixlen == 0:
+            problems.add(where, net, "must not be everything: the rule would match nothing")
 
 
 def _ports(
-    found: Problems, field: str, ports: Sequence[int | str], protocol: int | str | None
+    problems: Problems, field: str, ports: Sequence[int | str], protocol: int | str | None
 ) -> None:
-    found.entries(field, ports, MAX_PORTS)
+    problems.entries(field, ports, MAX_PORTS)
     numeric = False
     for index, port in enumerate(ports):
         where = f"{field}[{index}]"
         try:
             good = numorstring.port(port)
         except ValueError as problem:
-            found.add(where, port, str(problem))
+            problems.add(where, port, str(problem))
             continue
         if good == 0 or (isinstance(good, str) and good.startswith("0:")):
-            found.add(where, port, "must not be 0")
+            problems.add(where, port, "must not be 0")
         if isinstance(good, str) and ":" not in good:
-            found.port_name(where, good)
+            problems.port_name(where, good)
         numeric = numeric or isinstance(good, int) or ":" in good
     if protocol is None and numeric:
-        found.add(field, list(ports), "numeric ports need protocol TCP, UDP or SCTP")
+        problems.add(field, list(ports), "numeric ports need protocol TCP, UDP or SCTP")
     elif protocol is not None and ports and protocol not in WITH_PORTS:
-        found.add(field, list(ports), f"protocol {protocol} has no ports; TCP, UDP and SCTP have")
+        problems.add(
+            field, list(ports), f"protocol {protocol} has no ports; TCP, UDP and SCTP have"
+        )
 
 
-def _services(found: Problems, where: str, entity: EntityRule, services: ServiceMatch) -> None:
+def _services(problems: Problems, where: str, entity: EntityRule, services: ServiceMatch) -> None:
     if not services.name:
-        found.add(f"{where}.services.name", services.name, "must name a service")
-    found.name(f"{where}.services.name", services.name)
-    found.name(f"{where}.services.namespace", services.namespace)
+        problems.add(f"{where}.services.name", services.name, "must name a service")
+    problems.name(f"{where}.services.name", services.name)
+    problems.name(f"{where}.services.namespace", services.namespace)
     excluded = ["selector", "notSelector", "namespaceSelector", "nets", "notNets"]
     if where.endswith(".destination"):
         excluded += ["ports", "notPorts"]
     for name in excluded:
         if getattr(entity, name):
-            found.add(f"{where}.{name}", getattr(entity, name), "not together with services")
+            problems.add(f"{where}.{name}", getattr(entity, name), "not together with services")
     if entity.serviceAccounts is not None:
-        found.add(f"{where}.serviceAccounts", "...", "not together with services")
+        problems.add(f"{where}.serviceAccounts", "...", "not together with services")
 
 
-def _families(found: Problems, where: str, rule: Rule) -> None:
+def _families(problems: Problems, where: str, rule: Rule) -> None:
     """Networks of both sides, positive and negative, are of one family, and of ipVersion's."""
     first: int | None = None
     for side in ("source", "destination"):
@@ -173,30 +177,30 @@ def _families(found: Problems, where: str, rule: Rule) -> None:
                     continue
                 field = f"{where}.{side}.{name}[{index}]"
                 if rule.ipVersion in (4, 6) and version != rule.ipVersion:
-                    found.add(field, net, f"must be of IPv{rule.ipVersion} as ipVersion says")
+                    problems.add(field, net, f"must be of IPv{rule.ipVersion} as ipVersion says")
                 elif first is not None and version != first:
-                    found.add(field, net, f"must be of IPv{first} as other networks of the rule")
+                    problems.add(field, net, f"must be of IPv{first} as other networks of the rule")
                 first = first or version
 
 
-def _http(found: Problems, field: str, http: HTTPMatch, rule: Rule) -> None:
+def _http(problems: Problems, field: str, http: HTTPMatch, rule: Rule) -> None:
     if rule.action != "Allow":
-        found.add(field, "...", "is allowed in rules with action Allow only")
+        problems.add(field, "...", "is allowed in rules with action Allow only")
     if rule.protocol not in TCP:
-        found.add(field, "...", "needs protocol TCP, or none")
-    found.entries(f"{field}.methods", http.methods, MAX_HTTP)
-    found.entries(f"{field}.paths", http.paths, MAX_HTTP)
+        problems.add(field, "...", "needs protocol TCP, or none")
+    problems.entries(f"{field}.methods", http.methods, MAX_HTTP)
+    problems.entries(f"{field}.paths", http.paths, MAX_HTTP)
     for index, method in enumerate(http.methods):
         if method in http.methods[:index]:
-            found.add(f"{field}.methods[{index}]", method, "is there already")
+            problems.add(f"{field}.methods[{index}]", method, "is there already")
     for index, path in enumerate(http.paths):
         where = f"{field}.paths[{index}]"
         if bool(path.exact) == bool(path.prefix):
-            found.add(where, path.exact, "must have one of exact and prefix")
+            problems.add(where, path.exact, "must have one of exact and prefix")
             continue
         text = path.exact or path.prefix
         name = "exact" if path.exact else "prefix"
-        found.length(f"{where}.{name}", text, MAX_PATH)
+        problems.length(f"{where}.{name}", text, MAX_PATH)
         if not text.startswith("/") or any(one in text for one in "?# "):
             rule_text = "must begin with / and have no '?', '#' or space"
-            found.add(f"{where}.{name}", text, rule_text)
+            problems.add(f"{where}.{name}", text, rule_text)

@@ -27,41 +27,41 @@ _EMPTY = "must be empty with stagedAction Delete, as all fields but tier"
 _KEPT = ("stagedAction", "tier")
 
 
-def check(policy: StagedNetworkPolicy | StagedGlobalNetworkPolicy, found: Problems) -> None:
+def check(policy: StagedNetworkPolicy | StagedGlobalNetworkPolicy, problems: Problems) -> None:
     """Everything that is wrong with a staged policy of Calico's kinds."""
-    found.one_of("spec.stagedAction", policy.spec.stagedAction, ACTIONS)
+    problems.one_of("spec.stagedAction", policy.spec.stagedAction, ACTIONS)
     if policy.spec.stagedAction == "Delete":
-        check_policy_name(policy, found)
-        found.name("spec.tier", policy.spec.tier)
-        _deleting(policy, found)
+        check_policy_name(policy, problems)
+        problems.name("spec.tier", policy.spec.tier)
+        _deleting(policy, problems)
     else:
-        check_policy(policy, found)
+        check_policy(policy, problems)
 
 
-def check_kubernetes(policy: StagedKubernetesNetworkPolicy, found: Problems) -> None:
+def check_kubernetes(policy: StagedKubernetesNetworkPolicy, problems: Problems) -> None:
     """Everything that is wrong with a staged Kubernetes policy."""
     spec = policy.spec
-    found.one_of("spec.stagedAction", spec.stagedAction, ACTIONS)
+    problems.one_of("spec.stagedAction", spec.stagedAction, ACTIONS)
     if spec.stagedAction == "Delete":
-        _deleting(policy, found)
+        _deleting(policy, problems)
         return
-    _selector(found, "spec.podSelector", spec.podSelector)
+    _selector(problems, "spec.podSelector", spec.podSelector)
     for index, incoming in enumerate(spec.ingress):
-        _ports(found, f"spec.ingress[{index}].ports", incoming.ports)
-        _peers(found, f"spec.ingress[{index}].from", incoming.from_)
+        _ports(problems, f"spec.ingress[{index}].ports", incoming.ports)
+        _peers(problems, f"spec.ingress[{index}].from", incoming.from_)
     for index, outgoing in enumerate(spec.egress):
-        _ports(found, f"spec.egress[{index}].ports", outgoing.ports)
-        _peers(found, f"spec.egress[{index}].to", outgoing.to)
+        _ports(problems, f"spec.egress[{index}].ports", outgoing.ports)
+        _peers(problems, f"spec.egress[{index}].to", outgoing.to)
     for index, one in enumerate(spec.policyTypes):
         if one not in (INGRESS, EGRESS):
-            found.add(f"spec.policyTypes[{index}]", one, "must be Ingress or Egress")
+            problems.add(f"spec.policyTypes[{index}]", one, "must be Ingress or Egress")
         elif one in spec.policyTypes[:index]:
-            found.add(f"spec.policyTypes[{index}]", one, "is there already")
+            problems.add(f"spec.policyTypes[{index}]", one, "is there already")
 
 
 def _deleting(
     policy: StagedNetworkPolicy | StagedGlobalNetworkPolicy | StagedKubernetesNetworkPolicy,
-    found: Problems,
+    problems: Problems,
 ) -> None:
     empty = type(policy.spec)()
     for name in policy.spec.__struct_fields__:
@@ -71,50 +71,52 @@ def _deleting(
         if name == "types" and value == [INGRESS]:
             # Filled in by the defaults for a policy without rules.
             continue
-        found.add(f"spec.{name}", "...", _EMPTY)
+        problems.add(f"spec.{name}", "...", _EMPTY)
 
 
-def _selector(found: Problems, where: str, selector: LabelSelector) -> None:
-    found.labels(f"{where}.matchLabels", selector.matchLabels)
+def _selector(problems: Problems, where: str, selector: LabelSelector) -> None:
+    problems.labels(f"{where}.matchLabels", selector.matchLabels)
     for index, one in enumerate(selector.matchExpressions):
         field = f"{where}.matchExpressions[{index}]"
-        found.qualified(f"{field}.key", one.key)
+        problems.qualified(f"{field}.key", one.key)
         if one.operator not in OPERATORS:
             rule = "must be one of " + ", ".join(OPERATORS)
-            found.add(f"{field}.operator", one.operator, rule)
+            problems.add(f"{field}.operator", one.operator, rule)
         elif (one.operator in ("In", "NotIn")) != bool(one.values):
             rule = "must hold values with In and NotIn, and none otherwise"
-            found.add(f"{field}.values", one.values, rule)
+            problems.add(f"{field}.values", one.values, rule)
 
 
-def _ports(found: Problems, where: str, ports: Sequence[KubernetesPolicyPort]) -> None:
+def _ports(problems: Problems, where: str, ports: Sequence[KubernetesPolicyPort]) -> None:
     for index, one in enumerate(ports):
         field = f"{where}[{index}]"
         if one.protocol is not None and one.protocol not in PROTOCOLS:
-            found.add(f"{field}.protocol", one.protocol, "must be one of " + ", ".join(PROTOCOLS))
+            problems.add(
+                f"{field}.protocol", one.protocol, "must be one of " + ", ".join(PROTOCOLS)
+            )
         if isinstance(one.port, int):
-            found.limits(f"{field}.port", one.port, 1, 65535)
+            problems.limits(f"{field}.port", one.port, 1, 65535)
         elif one.port is not None:
-            found.port_name(f"{field}.port", one.port)
+            problems.port_name(f"{field}.port", one.port)
         if one.endPort is not None:
             low = one.port if isinstance(one.port, int) else None
             if low is None:
-                found.add(f"{field}.endPort", one.endPort, "needs a numeric port")
+                problems.add(f"{field}.endPort", one.endPort, "needs a numeric port")
             elif not low <= one.endPort <= 65535:
-                found.add(f"{field}.endPort", one.endPort, f"must be {low} to 65535")
+                problems.add(f"{field}.endPort", one.endPort, f"must be {low} to 65535")
 
 
-def _peers(found: Problems, where: str, peers: Sequence[KubernetesPolicyPeer]) -> None:
+def _peers(problems: Problems, where: str, peers: Sequence[KubernetesPolicyPeer]) -> None:
     for index, one in enumerate(peers):
         field = f"{where}[{index}]"
         if one.podSelector is not None:
-            _selector(found, f"{field}.podSelector", one.podSelector)
+            _selector(problems, f"{field}.podSelector", one.podSelector)
         if one.namespaceSelector is not None:
-            _selector(found, f"{field}.namespaceSelector", one.namespaceSelector)
+            _selector(problems, f"{field}.namespaceSelector", one.namespaceSelector)
         block = one.ipBlock
         if block is None:
             continue
         if one.podSelector is not None or one.namespaceSelector is not None:
-            found.add(f"{field}.ipBlock", "...", "not together with a selector")
-        found.network(f"{field}.ipBlock.cidr", block.cidr, host_bits=True)
-        found.cidrs(f"{field}.ipBlock.except", block.except_)
+            problems.add(f"{field}.ipBlock", "...", "not together with a selector")
+        problems.network(f"{field}.ipBlock.cidr", block.cidr, host_bits=True)
+        problems.cidrs(f"{field}.ipBlock.except", block.except_)

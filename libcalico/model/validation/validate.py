@@ -31,17 +31,17 @@ from libcalico.model.validation.checks import Problems
 def problems(resource: Resource) -> list[InvalidValue]:
     """Everything that is wrong with a resource."""
     kind = KINDS[resource.kind]
-    found = Problems(f"{kind.name}({resource.metadata.name})")
-    found.metadata(resource.metadata, kind.namespaced)
-    _CHECKS[kind.name](resource, found)
-    return found
+    collected = Problems(f"{kind.name}({resource.metadata.name})")
+    collected.metadata(resource.metadata, kind.namespaced)
+    _CHECKS[kind.name](resource, collected)
+    return collected
 
 
 def validate(resource: Resource) -> None:
     """Raise the first problem as InvalidValue; return when there is none."""
-    found = problems(resource)
-    if found:
-        raise found[0]
+    errors = problems(resource)
+    if errors:
+        raise errors[0]
 
 
 _CHECKS: dict[str, Callable[[Any, Problems], None]] = {
