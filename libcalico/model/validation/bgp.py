@@ -10,7 +10,7 @@ from ipaddress import ip_address
 
 from libcalico.model.base.numorstring import MAX_AS_NUMBER
 from libcalico.model.resources.bgp import BGPConfiguration, BGPPassword, BGPPeer
-from libcalico.model.validation.checks import INTERFACE_PATTERN, Problems
+from libcalico.model.validation.checks import INTERFACE_PATTERN, Problems, indexed
 
 LOG_LEVELS = ("Trace", "Debug", "Info", "Warning", "Error", "Fatal")
 COMMUNITY = re.compile(r"\d+:\d+(:\d+)?")
@@ -34,7 +34,7 @@ def as_number(problems: Problems, field: str, value: int | None) -> None:
 
 
 def check_configuration(config: BGPConfiguration, problems: Problems) -> None:
-    """Everything that is wrong with BGP settings."""
+    """Check BGP settings."""
     spec = config.spec
     problems.word("spec.logSeverityScreen", spec.logSeverityScreen, LOG_LEVELS)
     if config.metadata.name != "default":
@@ -47,9 +47,9 @@ def check_configuration(config: BGPConfiguration, problems: Problems) -> None:
     if spec.listenPort:
         problems.limits("spec.listenPort", spec.listenPort, 1, 65535)
     for field in ("serviceLoadBalancerIPs", "serviceExternalIPs", "serviceClusterIPs"):
-        for index, block in enumerate(getattr(spec, field)):
+        for where, block in indexed(f"spec.{field}", getattr(spec, field)):
             if block.cidr:
-                problems.network(f"spec.{field}[{index}].cidr", block.cidr)
+                problems.network(f"{where}.cidr", block.cidr)
     problems.one_of(
         "spec.serviceLoadBalancerAggregation",
         spec.serviceLoadBalancerAggregation,
@@ -63,10 +63,10 @@ def check_configuration(config: BGPConfiguration, problems: Problems) -> None:
     _password(problems, "spec.nodeMeshPassword", spec.nodeMeshPassword)
     problems.duration("spec.nodeMeshMaxRestartTime", spec.nodeMeshMaxRestartTime)
     problems.one_of("spec.bindMode", spec.bindMode, ("None", "NodeIP"))
-    for index, pattern in enumerate(spec.ignoredInterfaces):
+    for where, pattern in indexed("spec.ignoredInterfaces", spec.ignoredInterfaces):
         if pattern == "*" or not INTERFACE_PATTERN.fullmatch(pattern):
             rule = "must be an interface's name, with * for any characters but not alone"
-            problems.add(f"spec.ignoredInterfaces[{index}]", pattern, rule)
+            problems.add(where, pattern, rule)
     problems.address("spec.localWorkloadPeeringIPV4", spec.localWorkloadPeeringIPV4, 4)
     problems.address("spec.localWorkloadPeeringIPV6", spec.localWorkloadPeeringIPV6, 6)
     problems.one_of(
@@ -87,26 +87,17 @@ def _communities(config: BGPConfiguration, problems: Problems) -> None:
         rule = "are used by no prefixAdvertisement"
         problems.add("spec.communities", f"{len(spec.communities)} communities", rule)
     names = set()
-    for index, community in enumerate(spec.communities):
-        where = f"spec.communities[{index}]"
-        if not community.name:
-            problems.add(f"{where}.name", "", "a name is required")
-        problems.name(f"{where}.name", community.name)
+    for where, community in indexed("spec.communities", spec.communities):
+        problems.name(f"{where}.name", community.name, "a name is required")
         _community_value(problems, f"{where}.value", community.value)
         names.add(community.name)
-    for index, one in enumerate(spec.prefixAdvertisements):
-        where = f"spec.prefixAdvertisements[{index}]"
+    for where, one in indexed("spec.prefixAdvertisements", spec.prefixAdvertisements):
         problems.network(f"{where}.cidr", one.cidr)
         if not 1 <= len(one.communities) <= 50:
             problems.add(f"{where}.communities", len(one.communities), "1 to 50 communities")
-        for number, text in enumerate(one.communities):
+        for field, text in indexed(f"{where}.communities", one.communities):
             if text not in names:
-                _community_value(
-                    problems,
-                    f"{where}.communities[{number}]",
-                    text,
-                    " or a name of spec.communities",
-                )
+                _community_value(problems, field, text, " or a name of spec.communities")
 
 
 def _community_value(problems: Problems, field: str, value: str, otherwise: str = "") -> None:
@@ -124,7 +115,7 @@ def _password(problems: Problems, field: str, password: BGPPassword | None) -> N
 
 
 def check_peer(peer: BGPPeer, problems: Problems) -> None:
-    """Everything that is wrong with a peering."""
+    """Check a peering."""
     spec = peer.spec
     problems.name("spec.node", spec.node)
     if spec.node and spec.nodeSelector:
@@ -156,10 +147,8 @@ def check_peer(peer: BGPPeer, problems: Problems) -> None:
     problems.duration("spec.keepaliveTime", spec.keepaliveTime)
     local = spec.numAllowedLocalASNumbers
     problems.limits("spec.numAllowedLocalASNumbers", local, *LOCAL_AS_NUMBERS)
-    for index, name in enumerate(spec.filters):
-        if not name:
-            problems.add(f"spec.filters[{index}]", name, "must name a BGPFilter")
-        problems.name(f"spec.filters[{index}]", name)
+    for where, name in indexed("spec.filters", spec.filters):
+        problems.name(where, name, "must name a BGPFilter")
     problems.limits("spec.ttlSecurity", spec.ttlSecurity, 0, 255)
     if spec.reachableBy:
         problems.host("spec.reachableBy", spec.reachableBy)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from libcalico.model.resources.bgpfilter import BGPFilter, BGPFilterOperation, BGPFilterRule
 from libcalico.model.validation.bgp import MAX_PRIORITY
-from libcalico.model.validation.checks import INTERFACE_PATTERN, Problems
+from libcalico.model.validation.checks import INTERFACE_PATTERN, Problems, indexed
 
 OPERATORS = ("Equal", "NotEqual", "In", "NotIn")
 _COMMUNITY = re.compile(r"(0|[1-9]\d{0,9}):(0|[1-9]\d{0,9})(:(0|[1-9]\d{0,9}))?")
@@ -17,7 +17,7 @@ MAX_CIDR = {4: 18, 6: 43}
 
 
 def check(filters: BGPFilter, problems: Problems) -> None:
-    """Everything that is wrong with a filter."""
+    """Check a filter."""
     for version in (4, 6):
         for direction in ("export", "import"):
             name = f"{direction}V{version}"
@@ -25,8 +25,7 @@ def check(filters: BGPFilter, problems: Problems) -> None:
 
 
 def _rules(problems: Problems, field: str, rules: Sequence[BGPFilterRule], version: int) -> None:
-    for index, rule in enumerate(rules):
-        where = f"{field}[{index}]"
+    for where, rule in indexed(field, rules):
         _network(problems, where, rule, version)
         problems.one_of(f"{where}.source", rule.source, ("RemotePeers",))
         problems.pattern(
@@ -40,8 +39,8 @@ def _rules(problems: Problems, field: str, rules: Sequence[BGPFilterRule], versi
             values = rule.communities.values
             if len(values) != 1:
                 problems.add(f"{where}.communities.values", values, "must hold one community")
-            for number, value in enumerate(values):
-                _community(problems, f"{where}.communities.values[{number}]", value)
+            for path, value in indexed(f"{where}.communities.values", values):
+                _community(problems, path, value)
         problems.limits(f"{where}.priority", rule.priority, 1, MAX_PRIORITY)
         if rule.action not in ("Accept", "Reject"):
             problems.add(f"{where}.action", rule.action, "must be Accept or Reject")
@@ -71,8 +70,8 @@ def _operations(problems: Problems, where: str, rule: BGPFilterRule) -> None:
     if rule.operations and rule.action != "Accept":
         problems.add(f"{where}.operations", "...", "only with action Accept")
     problems.entries(f"{where}.operations", rule.operations, MAX_OPERATIONS)
-    for index, operation in enumerate(rule.operations):
-        _operation(problems, f"{where}.operations[{index}]", operation)
+    for path, operation in indexed(f"{where}.operations", rule.operations):
+        _operation(problems, path, operation)
 
 
 def _operation(problems: Problems, where: str, operation: BGPFilterOperation) -> None:

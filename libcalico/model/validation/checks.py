@@ -10,8 +10,9 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Collection, Mapping, Sequence, Sized
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from typing import TypeVar
 
 from libcalico import durations, goregex
 from libcalico.errors import InvalidValue
@@ -42,6 +43,7 @@ MAX_DSCP = 63
 MAX_NAME = 253
 MAX_SELECTOR = 1024
 MAX_ANNOTATIONS = 256 * 1024
+T = TypeVar("T")
 
 
 class Problems(list[InvalidValue]):
@@ -60,8 +62,10 @@ class Problems(list[InvalidValue]):
         if value and not pattern.fullmatch(value):
             self.add(field, value, rule)
 
-    def name(self, field: str, value: str) -> None:
-        """A DNS subdomain; empty is allowed."""
+    def name(self, field: str, value: str, empty: str = "") -> None:
+        """A DNS subdomain. An empty name is allowed unless `empty` says what is wrong with it."""
+        if empty and not value:
+            self.add(field, value, empty)
         if value and (len(value) > MAX_NAME or not NAME.fullmatch(value)):
             self.add(
                 field,
@@ -70,10 +74,21 @@ class Problems(list[InvalidValue]):
                 f"ending with a letter or digit, at most {MAX_NAME} characters",
             )
 
-    def one_of(self, field: str, value: str | None, allowed: Collection[str]) -> None:
-        """One of a few words; empty and None are allowed."""
-        if value and value not in allowed:
+    def one_of(
+        self, field: str, value: str | None, allowed: Collection[str], empty: bool = True
+    ) -> None:
+        """One of a few words; None is allowed, and the empty word if `empty`."""
+        if value not in allowed and value is not None and (value or not empty):
             self.add(field, value, "must be one of " + ", ".join(allowed))
+
+    def each_once(self, field: str, values: Sequence[str], allowed: Sequence[str]) -> None:
+        """A list of a few words, each of them once."""
+        listed = " or ".join(allowed) if len(allowed) < 3 else "one of " + ", ".join(allowed)
+        for index, value in enumerate(values):
+            if value not in allowed:
+                self.add(f"{field}[{index}]", value, f"must be {listed}")
+            elif value in values[:index]:
+                self.add(f"{field}[{index}]", value, "is there already")
 
     def selector(self, field: str, value: str) -> None:
         """A selector; empty is allowed."""
@@ -186,8 +201,8 @@ class Problems(list[InvalidValue]):
 
     def cidrs(self, field: str, values: Sequence[str], version: int = 0) -> None:
         """CIDRs or addresses; bits behind the mask may be set."""
-        for index, value in enumerate(values):
-            self.network(f"{field}[{index}]", value, version, host_bits=True)
+        for where, value in indexed(field, values):
+            self.network(where, value, version, host_bits=True)
 
     def limits(self, field: str, value: int | None, low: int, high: int) -> None:
         """An integer in a range; None is allowed."""
@@ -207,12 +222,9 @@ class Problems(list[InvalidValue]):
 
     def metadata(self, metadata: Metadata, namespaced: bool) -> None:
         """Name, namespace, labels and annotations."""
-        if not metadata.name:
-            self.add("metadata.name", metadata.name, "a name is required")
-        self.name("metadata.name", metadata.name)
-        if namespaced and not metadata.namespace:
-            self.add("metadata.namespace", metadata.namespace, "a namespace is required")
-        self.name("metadata.namespace", metadata.namespace)
+        self.name("metadata.name", metadata.name, "a name is required")
+        missing = "a namespace is required" if namespaced else ""
+        self.name("metadata.namespace", metadata.namespace, missing)
         self.labels("metadata.labels", metadata.labels)
         self.annotations("metadata.annotations", metadata.annotations)
 
@@ -249,6 +261,11 @@ class Problems(list[InvalidValue]):
             good = good and len(prefix) <= MAX_NAME and NAME.fullmatch(prefix) is not None
         if not good:
             self.add(field, key, "must be a name of at most 63 characters, or dns.prefix/name")
+
+
+def indexed(field: str, values: Iterable[T]) -> Iterator[tuple[str, T]]:
+    """The values of a list, each with its path: `spec.nets[0]`, `spec.nets[1]`."""
+    return ((f"{field}[{index}]", value) for index, value in enumerate(values))
 
 
 def address_of(text: str) -> IPv4Address | IPv6Address | None:

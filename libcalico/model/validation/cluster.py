@@ -20,14 +20,14 @@ AFFINITY_STATES = ("confirmed", "pending", "pendingDeletion")
 
 
 def check_profile(profile: Profile, problems: Problems) -> None:
-    """Everything that is wrong with a profile."""
+    """Check a profile."""
     check_rules(problems, "spec.ingress", profile.spec.ingress)
     check_rules(problems, "spec.egress", profile.spec.egress)
     problems.labels("spec.labelsToApply", profile.spec.labelsToApply)
 
 
 def check_tier(tier: Tier, problems: Problems) -> None:
-    """Everything that is wrong with a tier."""
+    """Check a tier."""
     name, spec = tier.metadata.name, tier.spec
     if len(name) > MAX_TIER_NAME or not SINGLE_LABEL.fullmatch(name):
         problems.add("metadata.name", name, "must be one DNS label of at most 63 characters")
@@ -41,12 +41,12 @@ def check_tier(tier: Tier, problems: Problems) -> None:
 
 
 def check_information(info: ClusterInformation, problems: Problems) -> None:
-    """Everything that is wrong with the cluster's information."""
+    """Check the cluster's information."""
     problems.only_default(info.metadata.name)
 
 
 def check_ipam(config: IPAMConfiguration, problems: Problems) -> None:
-    """Everything that is wrong with IPAM's settings."""
+    """Check IPAM's settings."""
     problems.only_default(config.metadata.name)
     spec = config.spec
     problems.limits("spec.maxBlocksPerHost", spec.maxBlocksPerHost, 0, MAX_BLOCKS)
@@ -56,7 +56,7 @@ def check_ipam(config: IPAMConfiguration, problems: Problems) -> None:
 
 
 def check_affinity(affinity: BlockAffinityResource, problems: Problems) -> None:
-    """Everything that is wrong with a claim on a block."""
+    """Check a claim on a block."""
     spec = affinity.spec
     problems.one_of("spec.state", spec.state, AFFINITY_STATES)
     problems.network("spec.cidr", spec.cidr, host_bits=True)
@@ -65,12 +65,12 @@ def check_affinity(affinity: BlockAffinityResource, problems: Problems) -> None:
 
 
 def check_reservation(reservation: IPReservation, problems: Problems) -> None:
-    """Everything that is wrong with a reservation of addresses."""
+    """Check a reservation of addresses."""
     problems.cidrs("spec.reservedCIDRs", reservation.spec.reservedCIDRs)
 
 
 def check_migration(migration: LiveMigration, problems: Problems) -> None:
-    """Everything that is wrong with a live migration."""
+    """Check a live migration."""
     target = migration.spec.target
     if target is not None and target.selector:
         problems.selector("spec.target.selector", target.selector)

@@ -14,7 +14,7 @@ from libcalico.model.resources.controllers import (
     KubeControllersConfiguration,
     Template,
 )
-from libcalico.model.validation.checks import Problems
+from libcalico.model.validation.checks import Problems, indexed
 
 SWITCH = ("Enabled", "Disabled")
 LOG_LEVELS = ("None", "Debug", "Info", "Warning", "Error", "Fatal", "Panic")
@@ -23,7 +23,7 @@ _PERIODIC = ("policy", "workloadEndpoint", "serviceAccount", "namespace")
 
 
 def check(config: KubeControllersConfiguration, problems: Problems) -> None:
-    """Everything that is wrong with the controllers' settings."""
+    """Check the controllers' settings."""
     problems.only_default(config.metadata.name)
     spec = config.spec
     problems.one_of("spec.logSeverityScreen", spec.logSeverityScreen, LOG_LEVELS)
@@ -68,14 +68,11 @@ def _host_endpoint(config: AutoHostEndpointConfig, problems: Problems, where: st
 
 def _templates(templates: Sequence[Template], problems: Problems, field: str) -> None:
     names = [template.generateName for template in templates]
-    for index, template in enumerate(templates):
-        where = f"{field}[{index}]"
-        if not template.generateName:
-            problems.add(f"{where}.generateName", "", "a template needs a name")
-        elif template.generateName in names[:index]:
-            rule = "another template has this name"
-            problems.add(f"{where}.generateName", template.generateName, rule)
-        problems.name(f"{where}.generateName", template.generateName)
+    for index, (where, template) in enumerate(indexed(field, templates)):
+        name = template.generateName
+        if name and name in names[:index]:
+            problems.add(f"{where}.generateName", name, "another template has this name")
+        problems.name(f"{where}.generateName", name, "a template needs a name")
         problems.cidrs(f"{where}.interfaceCIDRs", template.interfaceCIDRs)
         problems.expression(f"{where}.interfacePattern", template.interfacePattern)
         if not template.interfaceCIDRs and not template.interfacePattern:

@@ -10,14 +10,20 @@ from libcalico import names
 from libcalico.errors import InvalidValue
 from libcalico.model.resources.endpoint import WorkloadEndpoint, WorkloadEndpointSpec
 from libcalico.model.resources.hostendpoint import HostEndpoint
-from libcalico.model.validation.checks import CONTAINER_ID, INTERFACE, Problems, address_of
+from libcalico.model.validation.checks import (
+    CONTAINER_ID,
+    INTERFACE,
+    Problems,
+    address_of,
+    indexed,
+)
 
 PORT_PROTOCOLS = ("TCP", "UDP", "SCTP", 6, 17, 132)
 INTERFACE_RULE = "must be 1 to 15 letters, digits, '_', '.' and '-'"
 
 
 def check(endpoint: WorkloadEndpoint, problems: Problems) -> None:
-    """Everything that is wrong with an endpoint."""
+    """Check an endpoint."""
     spec = endpoint.spec
     for field in ("orchestrator", "workload", "node", "pod", "endpoint", "serviceAccountName"):
         problems.name(f"spec.{field}", getattr(spec, field))
@@ -25,8 +31,8 @@ def check(endpoint: WorkloadEndpoint, problems: Problems) -> None:
     problems.pattern("spec.containerID", spec.containerID, CONTAINER_ID, rule)
     _check_name(endpoint, problems)
     _check_addresses(spec, problems)
-    for index, profile in enumerate(spec.profiles):
-        problems.name(f"spec.profiles[{index}]", profile)
+    for where, profile in indexed("spec.profiles", spec.profiles):
+        problems.name(where, profile)
     if not INTERFACE.fullmatch(spec.interfaceName):
         problems.add("spec.interfaceName", spec.interfaceName, INTERFACE_RULE)
     problems.mac("spec.mac", spec.mac)
@@ -36,25 +42,22 @@ def check(endpoint: WorkloadEndpoint, problems: Problems) -> None:
 
 
 def check_host(endpoint: HostEndpoint, problems: Problems) -> None:
-    """Everything that is wrong with a host endpoint."""
+    """Check a host endpoint."""
     spec = endpoint.spec
-    if not spec.node:
-        problems.add("spec.node", "", "must name the node")
-    problems.name("spec.node", spec.node)
+    problems.name("spec.node", spec.node, "must name the node")
     if not spec.interfaceName and not spec.expectedIPs:
         rule = "interfaceName or expectedIPs must say which interface"
         problems.add("spec.interfaceName", "", rule)
     if spec.interfaceName != "*":
         rule = f"{INTERFACE_RULE}, or * for all"
         problems.pattern("spec.interfaceName", spec.interfaceName, INTERFACE, rule)
-    for index, text in enumerate(spec.expectedIPs):
+    for where, text in indexed("spec.expectedIPs", spec.expectedIPs):
         if not text:
-            problems.add(f"spec.expectedIPs[{index}]", text, "must be an IP address")
-        problems.address(f"spec.expectedIPs[{index}]", text)
-    for index, profile in enumerate(spec.profiles):
-        problems.name(f"spec.profiles[{index}]", profile)
-    for index, port in enumerate(spec.ports):
-        where = f"spec.ports[{index}]"
+            problems.add(where, text, "must be an IP address")
+        problems.address(where, text)
+    for where, profile in indexed("spec.profiles", spec.profiles):
+        problems.name(where, profile)
+    for where, port in indexed("spec.ports", spec.ports):
         if not port.name:
             problems.add(f"{where}.name", "", "a port needs a name")
         problems.port_name(f"{where}.name", port.name)
@@ -83,8 +86,7 @@ def _check_name(endpoint: WorkloadEndpoint, problems: Problems) -> None:
 
 def _check_addresses(spec: WorkloadEndpointSpec, problems: Problems) -> None:
     own = set()
-    for index, text in enumerate(spec.ipNetworks):
-        where = f"spec.ipNetworks[{index}]"
+    for where, text in indexed("spec.ipNetworks", spec.ipNetworks):
         before = len(problems)
         problems.network(where, text)
         address = address_of(text)
@@ -92,8 +94,7 @@ def _check_addresses(spec: WorkloadEndpointSpec, problems: Problems) -> None:
             own.add(address)
             if "/" in text and int(text.rpartition("/")[2]) != address.max_prefixlen:
                 problems.add(where, text, f"must be a single address: /{address.max_prefixlen}")
-    for index, nat in enumerate(spec.ipNATs):
-        where = f"spec.ipNATs[{index}]"
+    for where, nat in indexed("spec.ipNATs", spec.ipNATs):
         inner, outer = address_of(nat.internalIP), address_of(nat.externalIP)
         problems.address(f"{where}.internalIP", nat.internalIP)
         problems.address(f"{where}.externalIP", nat.externalIP)
@@ -103,13 +104,11 @@ def _check_addresses(spec: WorkloadEndpointSpec, problems: Problems) -> None:
             problems.add(f"{where}.internalIP", nat.internalIP, "must be one of spec.ipNetworks")
     problems.address("spec.ipv4Gateway", spec.ipv4Gateway, 4)
     problems.address("spec.ipv6Gateway", spec.ipv6Gateway, 6)
-    for index, text in enumerate(spec.allowSpoofedSourcePrefixes):
-        problems.network(f"spec.allowSpoofedSourcePrefixes[{index}]", text, host_bits=True)
+    problems.cidrs("spec.allowSpoofedSourcePrefixes", spec.allowSpoofedSourcePrefixes)
 
 
 def _check_ports(spec: WorkloadEndpointSpec, problems: Problems) -> None:
-    for index, port in enumerate(spec.ports):
-        where = f"spec.ports[{index}]"
+    for where, port in indexed("spec.ports", spec.ports):
         if port.protocol not in PORT_PROTOCOLS:
             problems.add(f"{where}.protocol", port.protocol, "must be TCP, UDP or SCTP")
         problems.limits(f"{where}.port", port.port, 1, 65535)

@@ -21,7 +21,7 @@ from libcalico.model.resources.felixconfig import (
     ProtoPort,
     RouteTableRange,
 )
-from libcalico.model.validation.checks import INTERFACE, SINGLE_LABEL, Problems
+from libcalico.model.validation.checks import INTERFACE, SINGLE_LABEL, Problems, indexed
 
 LEVELS = ("Trace", "Debug", "Info", "Warning", "Error", "Fatal")
 SWITCH = ("Enabled", "Disabled")
@@ -170,7 +170,7 @@ MAX_RANGES, MAX_TABLES, MAX_TABLE_RANGE = 7, 0xFFFF, 250
 
 
 def check(config: FelixConfiguration, problems: Problems) -> None:
-    """Everything that is wrong with Felix's parameters."""
+    """Check Felix's parameters."""
     _name(config, problems)
     spec = config.spec
     for name, words in WORDS.items():
@@ -210,8 +210,8 @@ def _name(config: FelixConfiguration, problems: Problems) -> None:
 def _ports(spec: FelixConfigurationSpec, problems: Problems) -> None:
     ranges = spec.kubeNodePortRanges or []
     problems.entries("spec.kubeNodePortRanges", ranges, MAX_RANGES)
-    for index, port in enumerate(ranges):
-        _port(problems, f"spec.kubeNodePortRanges[{index}]", port, named=False)
+    for where, port in indexed("spec.kubeNodePortRanges", ranges):
+        _port(problems, where, port, named=False)
     for name in ("natPortRange", "bpfPSNATPorts"):
         value = getattr(spec, name)
         if value is not None:
@@ -233,8 +233,7 @@ def _port(problems: Problems, field: str, port: int | str, *, named: bool) -> No
 
 
 def _failsafe(problems: Problems, field: str, ports: Sequence[ProtoPort]) -> None:
-    for index, port in enumerate(ports):
-        where = f"{field}[{index}]"
+    for where, port in indexed(field, ports):
         problems.word(f"{where}.protocol", port.protocol, ("TCP", "UDP", "SCTP"))
         problems.limits(f"{where}.port", port.port, 0, 65535)
         if port.net:
@@ -249,8 +248,8 @@ def _tables(spec: FelixConfigurationSpec, problems: Problems) -> None:
     if single is not None and not 1 <= single.min <= single.max <= MAX_TABLE_RANGE:
         value = f"{single.min}-{single.max}"
         problems.add("spec.routeTableRange", value, f"must lie in 1 to {MAX_TABLE_RANGE}")
-    for index, one in enumerate(ranges or ()):
-        _table_range(problems, f"spec.routeTableRanges[{index}]", one)
+    for where, one in indexed("spec.routeTableRanges", ranges or ()):
+        _table_range(problems, where, one)
     tables = sum(max(0, one.max - one.min + 1) for one in ranges or ())
     if tables > MAX_TABLES:
         rule = f"must be at most {MAX_TABLES} tables altogether"
@@ -275,9 +274,10 @@ def _rest(spec: FelixConfigurationSpec, problems: Problems) -> None:
     for name in spec.bpfLogFilters or ():
         if not INTERFACE.fullmatch(name):
             problems.add(f"spec.bpfLogFilters[{name}]", name, "the key must be an interface's name")
-    for index, name in enumerate(spec.bpfForceTrackPacketsFromIfaces or ()):
+    interfaces = spec.bpfForceTrackPacketsFromIfaces or ()
+    for where, name in indexed("spec.bpfForceTrackPacketsFromIfaces", interfaces):
         if not INTERFACE_FILTER.fullmatch(name):
-            problems.add(f"spec.bpfForceTrackPacketsFromIfaces[{index}]", name, _FILTER_RULE)
+            problems.add(where, name, _FILTER_RULE)
     problems.dscp("spec.istioDSCPMark", spec.istioDSCPMark)
     timeouts = spec.bpfConntrackTimeouts
     for name in timeouts.__struct_fields__ if timeouts is not None else ():
@@ -288,8 +288,7 @@ def _rest(spec: FelixConfigurationSpec, problems: Problems) -> None:
 
 
 def _reporters(problems: Problems, overrides: Sequence[HealthTimeoutOverride]) -> None:
-    for index, one in enumerate(overrides):
-        where = f"spec.healthTimeoutOverrides[{index}]"
+    for where, one in indexed("spec.healthTimeoutOverrides", overrides):
         if not _REPORTER.fullmatch(one.name):
             rule = "must be letters, digits, '_', '-' and spaces"
             problems.add(f"{where}.name", one.name, rule)

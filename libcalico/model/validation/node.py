@@ -8,7 +8,7 @@ from __future__ import annotations
 from libcalico.model.resources.node import Node
 from libcalico.model.resources.nodestatus import CalicoNodeStatus
 from libcalico.model.validation import bgp as validate_bgp
-from libcalico.model.validation.checks import Problems
+from libcalico.model.validation.checks import Problems, indexed
 
 ADDRESS_TYPES = ("CalicoNodeIP", "InternalIP", "ExternalIP")
 CLASSES = ("Agent", "BGP", "Routes")
@@ -28,7 +28,7 @@ ROUTE_SOURCES = ("Kernel", "Static", "Direct", "NodeMesh", "BGPPeer")
 
 
 def check(node: Node, problems: Problems) -> None:
-    """Everything that is wrong with a node."""
+    """Check a node."""
     spec, status = node.spec, node.status
     bgp = spec.bgp
     if bgp is not None:
@@ -48,8 +48,7 @@ def check(node: Node, problems: Problems) -> None:
         wireguard = spec.wireguard
         problems.address("spec.wireguard.interfaceIPv4Address", wireguard.interfaceIPv4Address, 4)
         problems.address("spec.wireguard.interfaceIPv6Address", wireguard.interfaceIPv6Address, 6)
-    for index, row in enumerate(spec.addresses):
-        where = f"spec.addresses[{index}]"
+    for where, row in indexed("spec.addresses", spec.addresses):
         problems.network(f"{where}.address", row.address, host_bits=True)
         problems.one_of(f"{where}.type", row.type, ADDRESS_TYPES)
     problems.wireguard_key("status.wireguardPublicKey", status.wireguardPublicKey)
@@ -57,18 +56,12 @@ def check(node: Node, problems: Problems) -> None:
 
 
 def check_status(report: CalicoNodeStatus, problems: Problems) -> None:
-    """Everything that is wrong with a request for a node's report, or with the report."""
+    """Check a request for a node's report, or with the report."""
     spec = report.spec
-    if not spec.node:
-        problems.add("spec.node", "", "must name a node")
-    problems.name("spec.node", spec.node)
+    problems.name("spec.node", spec.node, "must name a node")
     if not spec.classes:
         problems.add("spec.classes", [], "must name at least one of " + ", ".join(CLASSES))
-    for index, one in enumerate(spec.classes):
-        if one not in CLASSES:
-            problems.add(f"spec.classes[{index}]", one, "must be one of " + ", ".join(CLASSES))
-        elif one in spec.classes[:index]:
-            problems.add(f"spec.classes[{index}]", one, "is there already")
+    problems.each_once("spec.classes", spec.classes, CLASSES)
     if spec.updatePeriodSeconds is None:
         problems.add("spec.updatePeriodSeconds", None, f"is required: 0 to {MAX_PERIOD}")
     problems.limits("spec.updatePeriodSeconds", spec.updatePeriodSeconds, 0, MAX_PERIOD)
@@ -80,13 +73,13 @@ def _report(report: CalicoNodeStatus, problems: Problems) -> None:
     for family in ("V4", "V6"):
         daemon = getattr(status.agent, f"bird{family}")
         problems.one_of(f"status.agent.bird{family}.state", daemon.state, DAEMON_STATES)
-        for index, peer in enumerate(getattr(status.bgp, f"peers{family}")):
-            where = f"status.bgp.peers{family}[{index}]"
+        peers = getattr(status.bgp, f"peers{family}")
+        for where, peer in indexed(f"status.bgp.peers{family}", peers):
             problems.address(f"{where}.peerIP", peer.peerIP)
             problems.one_of(f"{where}.type", peer.type, PEER_TYPES)
             problems.one_of(f"{where}.state", peer.state, PEER_STATES)
-        for index, route in enumerate(getattr(status.routes, f"routes{family}")):
-            where = f"status.routes.routes{family}[{index}]"
+        routes = getattr(status.routes, f"routes{family}")
+        for where, route in indexed(f"status.routes.routes{family}", routes):
             source = route.learnedFrom
             problems.one_of(f"{where}.type", route.type, ("FIB", "RIB"))
             problems.one_of(f"{where}.learnedFrom.sourceType", source.sourceType, ROUTE_SOURCES)

@@ -17,7 +17,7 @@ from libcalico.model.resources.policy import (
 )
 from libcalico.model.resources.sets import GlobalNetworkSet, NetworkSet
 from libcalico.model.resources.staged import StagedGlobalNetworkPolicy, StagedNetworkPolicy
-from libcalico.model.validation.checks import NAME, Problems
+from libcalico.model.validation.checks import NAME, Problems, indexed
 from libcalico.model.validation.rules import check_direction, check_rules
 
 _L = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
@@ -30,7 +30,7 @@ NAMESPACE_LABEL = "projectcalico.org/namespace"
 
 
 def check_policy(policy: Policy | Staged, problems: Problems) -> None:
-    """Everything that is wrong with a policy, staged or not."""
+    """Check a policy, staged or not."""
     spec = policy.spec
     check_policy_name(policy, problems)
     problems.name("spec.tier", spec.tier)
@@ -40,25 +40,15 @@ def check_policy(policy: Policy | Staged, problems: Problems) -> None:
         rules = getattr(spec, direction)
         check_rules(problems, f"spec.{direction}", rules)
         check_direction(problems, f"spec.{direction}", rules, direction == "ingress")
-    for index, one in enumerate(spec.types):
-        if one not in (INGRESS, EGRESS):
-            problems.add(f"spec.types[{index}]", one, "must be Ingress or Egress")
-        elif one in spec.types[:index]:
-            problems.add(f"spec.types[{index}]", one, "is there already")
-    for index, hint in enumerate(spec.performanceHints):
-        if hint not in HINTS:
-            rule = "must be " + ", ".join(HINTS)
-            problems.add(f"spec.performanceHints[{index}]", hint, rule)
-        elif hint in spec.performanceHints[:index]:
-            problems.add(f"spec.performanceHints[{index}]", hint, "is there already")
+    problems.each_once("spec.types", spec.types, (INGRESS, EGRESS))
+    problems.each_once("spec.performanceHints", spec.performanceHints, HINTS)
     if isinstance(policy, (GlobalNetworkPolicy, StagedGlobalNetworkPolicy)):
         _check_global(policy, problems)
 
 
 def check_set(networks: NetworkSet | GlobalNetworkSet, problems: Problems) -> None:
-    """Everything that is wrong with a network set."""
-    for index, net in enumerate(networks.spec.nets):
-        problems.network(f"spec.nets[{index}]", net, host_bits=True)
+    """Check a network set."""
+    problems.cidrs("spec.nets", networks.spec.nets)
     label = networks.metadata.labels.get(NAMESPACE_LABEL)
     if label is not None:
         rule = "is set by the system only"
@@ -91,12 +81,12 @@ def _check_global(
             problems.add(
                 "spec.egress", f"{len(spec.egress)} rules", "none are allowed with preDNAT"
             )
-        for index, one in enumerate(spec.types):
+        for where, one in indexed("spec.types", spec.types):
             if one == EGRESS:
-                problems.add(f"spec.types[{index}]", one, "is not allowed with preDNAT")
+                problems.add(where, one, "is not allowed with preDNAT")
     for direction, side in (("ingress", "source"), ("egress", "destination")):
-        for index, rule in enumerate(getattr(spec, direction)):
+        for where, rule in indexed(f"spec.{direction}", getattr(spec, direction)):
             services = getattr(rule, side).services
             if services is not None and not services.namespace:
-                field = f"spec.{direction}[{index}].{side}.services.namespace"
+                field = f"{where}.{side}.services.namespace"
                 problems.add(field, "", "is required in a GlobalNetworkPolicy")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ipaddress import ip_network
 
 from libcalico.model.resources.pool import IPPool
-from libcalico.model.validation.checks import Problems
+from libcalico.model.validation.checks import Problems, indexed
 
 MODES = ("Never", "Always", "CrossSubnet")
 USES = ("Workload", "Tunnel", "LoadBalancer")
@@ -20,7 +20,7 @@ MAX_CIDR = 48
 
 
 def check(pool: IPPool, problems: Problems) -> None:
-    """Everything that is wrong with one pool."""
+    """Check one pool."""
     spec = pool.spec
     if len(spec.cidr) > MAX_CIDR:
         problems.add("spec.cidr", spec.cidr, f"must be at most {MAX_CIDR} characters")
@@ -68,10 +68,8 @@ def _check_uses(pool: IPPool, problems: Problems) -> None:
     uses = spec.allowedUses
     if len(uses) > 10:
         problems.add("spec.allowedUses", len(uses), "at most 10 entries")
-    for index, use in enumerate(uses):
-        problems.one_of(f"spec.allowedUses[{index}]", use, USES)
-        if not use:
-            problems.add(f"spec.allowedUses[{index}]", use, "must be one of " + ", ".join(USES))
+    for where, use in indexed("spec.allowedUses", uses):
+        problems.one_of(where, use, USES, empty=False)
     tunnel = not uses or "Tunnel" in uses
     if spec.namespaceSelector and uses and tunnel:
         problems.add(

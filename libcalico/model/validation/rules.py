@@ -13,7 +13,7 @@ from ipaddress import ip_network
 
 from libcalico.model.base import numorstring
 from libcalico.model.resources.rules import EntityRule, HTTPMatch, ICMPFields, Rule, ServiceMatch
-from libcalico.model.validation.checks import Problems
+from libcalico.model.validation.checks import Problems, indexed
 
 ACTIONS = ("Allow", "Deny", "Log", "Pass")
 PROTOCOLS = ("TCP", "UDP", "ICMP", "ICMPv6", "SCTP", "UDPLite")
@@ -27,17 +27,16 @@ GLOBAL = "global()"
 
 
 def check_rules(problems: Problems, field: str, rules: Sequence[Rule]) -> None:
-    """Everything that is wrong with the rules of one direction of a policy or profile."""
+    """Check the rules of one direction of a policy or profile."""
     problems.entries(field, rules, MAX_RULES)
-    for index, rule in enumerate(rules):
-        _rule(problems, f"{field}[{index}]", rule)
+    for where, rule in indexed(field, rules):
+        _rule(problems, where, rule)
 
 
 def check_direction(problems: Problems, field: str, rules: Sequence[Rule], ingress: bool) -> None:
     """What a policy (not a profile) may say only in one direction: services and HTTP."""
     wrong = "destination" if ingress else "source"
-    for index, rule in enumerate(rules):
-        where = f"{field}[{index}]"
+    for where, rule in indexed(field, rules):
         if getattr(rule, wrong).services is not None:
             rule_text = "services stand in the source of ingress or the destination of egress rules"
             problems.add(f"{where}.{wrong}.services", "...", rule_text)
@@ -46,8 +45,7 @@ def check_direction(problems: Problems, field: str, rules: Sequence[Rule], ingre
 
 
 def _rule(problems: Problems, where: str, rule: Rule) -> None:
-    if rule.action not in ACTIONS:
-        problems.add(f"{where}.action", rule.action, "must be one of " + ", ".join(ACTIONS))
+    problems.one_of(f"{where}.action", rule.action, ACTIONS, empty=False)
     if rule.ipVersion not in (None, 4, 6):
         problems.add(f"{where}.ipVersion", rule.ipVersion, "must be 4 or 6")
     for name in ("protocol", "notProtocol"):
@@ -103,8 +101,7 @@ def _entity(problems: Problems, where: str, entity: EntityRule, protocol: int | 
     accounts = entity.serviceAccounts
     if accounts is not None:
         problems.selector(f"{where}.serviceAccounts.selector", accounts.selector)
-        for index, name in enumerate(accounts.names):
-            field = f"{where}.serviceAccounts.names[{index}]"
+        for field, name in indexed(f"{where}.serviceAccounts.names", accounts.names):
             if "'" in name or '"' in name:
                 # Names become a selector, whose strings have no escapes.
                 problems.add(field, name, "must hold no quotes")
@@ -114,8 +111,7 @@ def _entity(problems: Problems, where: str, entity: EntityRule, protocol: int | 
 
 def _nets(problems: Problems, field: str, nets: Sequence[str], negated: bool) -> None:
     problems.entries(field, nets, MAX_NETS)
-    for index, net in enumerate(nets):
-        where = f"{field}[{index}]"
+    for where, net in indexed(field, nets):
         before = len(problems)
         if "/" not in net:
             problems.add(where, net, "must be a CIDR with a prefix length, such as 10.0.0.1/32")
@@ -130,8 +126,7 @@ def _ports(
 ) -> None:
     problems.entries(field, ports, MAX_PORTS)
     numeric = False
-    for index, port in enumerate(ports):
-        where = f"{field}[{index}]"
+    for where, port in indexed(field, ports):
         try:
             good = numorstring.port(port)
         except ValueError as problem:
@@ -151,9 +146,7 @@ def _ports(
 
 
 def _services(problems: Problems, where: str, entity: EntityRule, services: ServiceMatch) -> None:
-    if not services.name:
-        problems.add(f"{where}.services.name", services.name, "must name a service")
-    problems.name(f"{where}.services.name", services.name)
+    problems.name(f"{where}.services.name", services.name, "must name a service")
     problems.name(f"{where}.services.namespace", services.namespace)
     excluded = ["selector", "notSelector", "namespaceSelector", "nets", "notNets"]
     if where.endswith(".destination"):
@@ -170,12 +163,12 @@ def _families(problems: Problems, where: str, rule: Rule) -> None:
     first: int | None = None
     for side in ("source", "destination"):
         for name in ("nets", "notNets"):
-            for index, net in enumerate(getattr(getattr(rule, side), name)):
+            nets = getattr(getattr(rule, side), name)
+            for field, net in indexed(f"{where}.{side}.{name}", nets):
                 try:
                     version = ip_network(net, strict=False).version
                 except ValueError:
                     continue
-                field = f"{where}.{side}.{name}[{index}]"
                 if rule.ipVersion in (4, 6) and version != rule.ipVersion:
                     problems.add(field, net, f"must be of IPv{rule.ipVersion} as ipVersion says")
                 elif first is not None and version != first:
@@ -193,8 +186,7 @@ def _http(problems: Problems, field: str, http: HTTPMatch, rule: Rule) -> None:
     for index, method in enumerate(http.methods):
         if method in http.methods[:index]:
             problems.add(f"{field}.methods[{index}]", method, "is there already")
-    for index, path in enumerate(http.paths):
-        where = f"{field}.paths[{index}]"
+    for where, path in indexed(f"{field}.paths", http.paths):
         if bool(path.exact) == bool(path.prefix):
             problems.add(where, path.exact, "must have one of exact and prefix")
             continue

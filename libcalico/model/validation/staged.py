@@ -17,7 +17,7 @@ from libcalico.model.resources.staged import (
     StagedKubernetesNetworkPolicy,
     StagedNetworkPolicy,
 )
-from libcalico.model.validation.checks import Problems
+from libcalico.model.validation.checks import Problems, indexed
 from libcalico.model.validation.policy import check_policy, check_policy_name
 
 ACTIONS = ("Set", "Delete", "Learn", "Ignore")
@@ -28,7 +28,7 @@ _KEPT = ("stagedAction", "tier")
 
 
 def check(policy: StagedNetworkPolicy | StagedGlobalNetworkPolicy, problems: Problems) -> None:
-    """Everything that is wrong with a staged policy of Calico's kinds."""
+    """Check a staged policy of Calico's kinds."""
     problems.one_of("spec.stagedAction", policy.spec.stagedAction, ACTIONS)
     if policy.spec.stagedAction == "Delete":
         check_policy_name(policy, problems)
@@ -39,24 +39,20 @@ def check(policy: StagedNetworkPolicy | StagedGlobalNetworkPolicy, problems: Pro
 
 
 def check_kubernetes(policy: StagedKubernetesNetworkPolicy, problems: Problems) -> None:
-    """Everything that is wrong with a staged Kubernetes policy."""
+    """Check a staged Kubernetes policy."""
     spec = policy.spec
     problems.one_of("spec.stagedAction", spec.stagedAction, ACTIONS)
     if spec.stagedAction == "Delete":
         _deleting(policy, problems)
         return
     _selector(problems, "spec.podSelector", spec.podSelector)
-    for index, incoming in enumerate(spec.ingress):
-        _ports(problems, f"spec.ingress[{index}].ports", incoming.ports)
-        _peers(problems, f"spec.ingress[{index}].from", incoming.from_)
-    for index, outgoing in enumerate(spec.egress):
-        _ports(problems, f"spec.egress[{index}].ports", outgoing.ports)
-        _peers(problems, f"spec.egress[{index}].to", outgoing.to)
-    for index, one in enumerate(spec.policyTypes):
-        if one not in (INGRESS, EGRESS):
-            problems.add(f"spec.policyTypes[{index}]", one, "must be Ingress or Egress")
-        elif one in spec.policyTypes[:index]:
-            problems.add(f"spec.policyTypes[{index}]", one, "is there already")
+    for where, incoming in indexed("spec.ingress", spec.ingress):
+        _ports(problems, f"{where}.ports", incoming.ports)
+        _peers(problems, f"{where}.from", incoming.from_)
+    for where, outgoing in indexed("spec.egress", spec.egress):
+        _ports(problems, f"{where}.ports", outgoing.ports)
+        _peers(problems, f"{where}.to", outgoing.to)
+    problems.each_once("spec.policyTypes", spec.policyTypes, (INGRESS, EGRESS))
 
 
 def _deleting(
@@ -76,24 +72,17 @@ def _deleting(
 
 def _selector(problems: Problems, where: str, selector: LabelSelector) -> None:
     problems.labels(f"{where}.matchLabels", selector.matchLabels)
-    for index, one in enumerate(selector.matchExpressions):
-        field = f"{where}.matchExpressions[{index}]"
+    for field, one in indexed(f"{where}.matchExpressions", selector.matchExpressions):
         problems.qualified(f"{field}.key", one.key)
-        if one.operator not in OPERATORS:
-            rule = "must be one of " + ", ".join(OPERATORS)
-            problems.add(f"{field}.operator", one.operator, rule)
-        elif (one.operator in ("In", "NotIn")) != bool(one.values):
+        problems.one_of(f"{field}.operator", one.operator, OPERATORS, empty=False)
+        if one.operator in OPERATORS and (one.operator in ("In", "NotIn")) != bool(one.values):
             rule = "must hold values with In and NotIn, and none otherwise"
             problems.add(f"{field}.values", one.values, rule)
 
 
 def _ports(problems: Problems, where: str, ports: Sequence[KubernetesPolicyPort]) -> None:
-    for index, one in enumerate(ports):
-        field = f"{where}[{index}]"
-        if one.protocol is not None and one.protocol not in PROTOCOLS:
-            problems.add(
-                f"{field}.protocol", one.protocol, "must be one of " + ", ".join(PROTOCOLS)
-            )
+    for field, one in indexed(where, ports):
+        problems.one_of(f"{field}.protocol", one.protocol, PROTOCOLS, empty=False)
         if isinstance(one.port, int):
             problems.limits(f"{field}.port", one.port, 1, 65535)
         elif one.port is not None:
@@ -107,8 +96,7 @@ def _ports(problems: Problems, where: str, ports: Sequence[KubernetesPolicyPort]
 
 
 def _peers(problems: Problems, where: str, peers: Sequence[KubernetesPolicyPeer]) -> None:
-    for index, one in enumerate(peers):
-        field = f"{where}[{index}]"
+    for field, one in indexed(where, peers):
         if one.podSelector is not None:
             _selector(problems, f"{field}.podSelector", one.podSelector)
         if one.namespaceSelector is not None:

@@ -29,7 +29,7 @@ from libcalico.model.validation.checks import Problems
 
 
 def problems(resource: Resource) -> list[InvalidValue]:
-    """Everything that is wrong with a resource."""
+    """List everything that is wrong with a resource."""
     kind = KINDS[resource.kind]
     collected = Problems(f"{kind.name}({resource.metadata.name})")
     collected.metadata(resource.metadata, kind.namespaced)
