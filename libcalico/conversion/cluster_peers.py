@@ -1,7 +1,8 @@
-"""Whom a rule of a ClusterNetworkPolicy speaks of: pods, nodes or networks.
+"""The peers of a ClusterNetworkPolicy's rules: pods, nodes or networks.
 
-A network is of one family and so is a rule of Calico's: networks of both become two ends.
-Nodes are their addresses, which the caller knows; a selector that finds none matches nothing.
+A rule of Calico's has networks of one family, so networks of both families become two ends. A
+node stands for its addresses, which the caller passes in. A selector without a matching node
+matches nothing.
 Tested in tests/libcalico/test_cluster_policy.py.
 """
 
@@ -26,7 +27,7 @@ _POD = frozenset({"namespaceSelector", "podSelector"})
 
 @dataclass(frozen=True, slots=True)
 class NodeAddresses:
-    """A node, as `nodes` peers see it: its labels and the addresses that its status tells."""
+    """A node for `nodes` peers: its labels, and the addresses of its status."""
 
     labels: Mapping[str, str] = field(default_factory=dict)
     addresses: tuple[str, ...] = ()

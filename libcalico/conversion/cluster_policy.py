@@ -6,8 +6,8 @@ Baseline is `kube-baseline`, behind the tier of the NetworkPolicies; both pass o
 their rules decides. `priority` is the order, the order of the rules is kept, and a direction
 without rules is left alone.
 
-A rule that cannot be said in full never widens access: an Accept is left out, a Deny or a Pass
-becomes a Deny of everything in its direction; both are told to the caller, rule by rule.
+A rule that Calico cannot express in full never widens access: an Accept is left out, and a Deny
+or a Pass becomes a Deny of everything in its direction. The caller gets a problem for each.
 
 Invariants (tests/libcalico/test_cluster_policy.py):
   CNP-1  What is told as dropped lets no more through than the policy that was written.
@@ -47,9 +47,9 @@ def policy_name(name: str) -> str:
 def cluster_policy(
     document: Tree, nodes: Nodes = None
 ) -> tuple[GlobalNetworkPolicy, list[InvalidValue]]:
-    """The policy, and what is wrong with the rules that could not be said in full.
+    """The policy, and the problems of the rules that Calico cannot express in full.
 
-    Raises InvalidValue when the document does not say whom it selects, where, and how early.
+    Raises InvalidValue for a document without a valid subject, tier or priority.
     """
     spec = tree.mapping(document, "spec", "")
     tree.only(spec, _SPEC, "spec")
@@ -75,7 +75,7 @@ def cluster_policy(
 
 
 def speaks_of_nodes(document: Tree) -> bool:
-    """Whether what it becomes depends on the cluster's nodes."""
+    """Whether the resulting policy depends on the cluster's nodes."""
     spec = document.get("spec")
     rules = spec.get("egress") if isinstance(spec, dict) else None
     return any(

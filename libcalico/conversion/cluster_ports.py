@@ -1,4 +1,4 @@
-"""What a rule of a ClusterNetworkPolicy says of protocols and ports, as Calico's rules say it.
+"""Protocols and ports of a ClusterNetworkPolicy's rule, in the form of Calico's rules.
 
 Tested in tests/libcalico/test_cluster_policy.py.
 """

@@ -34,7 +34,7 @@ NAME_LABEL = "kubernetes.io/metadata.name"
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """The resource, and what is wrong with the rules that were left out of it."""
+    """The resource, and the problems of the rules that were left out of it."""
 
     resource: Resource
     dropped: list[InvalidValue] = field(default_factory=list)
@@ -47,7 +47,7 @@ def is_kubernetes(document: Tree) -> bool:
 
 
 def older_kind(kind: str) -> str:
-    """What to use instead of a kind that was given up; empty for others."""
+    """The advice for a kind that Kubernetes gave up; empty for others."""
     if kind not in OLDER:
         return ""
     return (
@@ -57,10 +57,10 @@ def older_kind(kind: str) -> str:
 
 
 def convert(document: Tree, nodes: Nodes = None) -> Conversion:
-    """The Calico form of a document as the API server holds it, or as a file holds it.
+    """The Calico form of a document that the API server or a file holds.
 
-    What the API server fills in is filled in first; `nodes` are the cluster's, for peers that
-    are nodes. Raises UnsupportedKind or InvalidValue.
+    Fields that the API server fills in are filled in first. `nodes` are the cluster's, for peers
+    that are nodes. Raises UnsupportedKind or InvalidValue.
     """
     kind = document.get("kind")
     subject = f"{kind}({_name_in(document)})"

@@ -1,9 +1,9 @@
 """A Kubernetes NetworkPolicy as a Calico NetworkPolicy `knp.default.<name>`
 (docs/reference/data-model.md#kubernetes-networkpolicy).
 
-Every rule of Kubernetes allows. A rule that cannot be converted is left out and told to
-the caller, so the result is never wider than what was asked; what it selects, and the
-directions that it closes, must be understood, or nothing is converted at all.
+Every rule of Kubernetes allows. A rule that cannot be converted is left out, so the result never
+allows more than the document; the caller gets a problem for it. The pods that the policy selects
+and the directions that it closes must be readable, or nothing is converted at all.
 
 Invariants (tests/libcalico/test_conversion.py):
   CONV-1  The converted rules of a direction allow nothing that the Kubernetes rules do not.
@@ -37,10 +37,10 @@ _BLOCK = frozenset({"cidr", "except"})
 
 
 def network_policy(document: Tree) -> tuple[NetworkPolicy, list[InvalidValue]]:
-    """The policy, and what is wrong with the rules that were left out of it.
+    """The policy, and the problems of the rules that were left out of it.
 
     `policyTypes` counts as it stands, empty as [Ingress]: the API server fills it in.
-    Raises InvalidValue when the document does not say whom it selects.
+    Raises InvalidValue for a document without a valid pod selector.
     """
     spec = tree.mapping(document, "spec", "")
     tree.only(spec, _SPEC, "spec")

@@ -1,8 +1,8 @@
-"""A pod as a WorkloadEndpoint (docs/reference/data-model.md#labels-and-profiles-of-pods): what the
-API says of it, and no more.
+"""A pod as a WorkloadEndpoint (docs/reference/data-model.md#labels-and-profiles-of-pods), made of
+the API's object alone.
 
-Its addresses are what the kubelet reports, and before that what the plugin wrote into an
-annotation: a report cannot be forged by who may only edit pods.
+Its addresses are those that the kubelet reports. Until the first report they are those that the
+plugin wrote into an annotation. A user who may only edit pods cannot forge the report.
 Tested in tests/libcalico/test_kubernetes_objects.py.
 """
 
@@ -91,7 +91,7 @@ def workload(pod: Tree, shown: Mapping[str, Any]) -> WorkloadEndpoint:
 
 
 def finished(pod: Tree) -> bool:
-    """Whether its addresses are another's to have: it has ended, or is going and detached."""
+    """Whether another pod may have its addresses: it ended, or is detached and being deleted."""
     if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
         return True
     annotations = _annotations(pod)

@@ -1,8 +1,8 @@
-"""Reading a parsed Kubernetes document field by field, with the path in every complaint.
+"""Readers of a parsed Kubernetes document, field by field; each error has the field's path.
 
-Kubernetes' API server checks its objects; a file has been checked by nobody. So a field of
-the wrong type, or one that the type does not have, is an error here and never ignored: a
-misspelt `form:` in place of `from:` would otherwise admit everybody.
+Kubernetes' API server checks its objects, but a file arrives unchecked. So a field of the wrong
+type, or one that the type does not have, is an error: a misspelt `form:` in place of `from:`
+would otherwise admit every peer.
 Tested in tests/libcalico/test_conversion.py.
 """
 

@@ -1,9 +1,9 @@
 """CustomResourceDefinitions made of our own types: what `./run crds` writes to manifests/crds.
 
-The structs of `libcalico.model` are the only description of the fields. What their validators
-say of single fields stands in `fields` and `parameters` (ranges, words, patterns), what they
-say across fields in `cel`, both by struct type and with the validators' own constants; names,
-columns and stored defaults stand in `table`.
+The structs of `libcalico.model` are the only description of the fields. `fields` and `parameters`
+hold the validators' rules of single fields (ranges, words, patterns), `cel` those across fields,
+both by struct type and with the validators' own constants. `table` holds names, columns and
+stored defaults.
 
 Invariants (tests/apiserver/test_crds.py, against a real kube-apiserver):
   CRD-1  What `libcalico.model.validation.validate` takes, the API server takes.

@@ -1,6 +1,6 @@
-"""What the validators say across fields, in CEL, by the struct type of the object it is said of.
+"""The validators' rules across fields, in CEL, by the struct type that `self` is.
 
-Estimated costs are bounded by the API server, so rules of what lies deep in lists stay plain.
+The API server bounds estimated costs, so rules of fields deep in lists stay plain.
 Nothing here needs more than Kubernetes 1.25; the network functions of 1.31 are not used.
 Tested in tests/libcalico/test_crds.py and tests/apiserver/test_crds.py.
 """

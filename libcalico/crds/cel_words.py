@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A CEL expression that must hold, what is said where it does not, and of which field."""
+    """A CEL expression that must hold, and where it does not, a message and the field."""
 
     text: str
     message: str

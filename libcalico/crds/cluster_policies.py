@@ -2,7 +2,7 @@
 
 The kind is Kubernetes' own; this is for clusters that do not have its definition yet. It takes
 what upstream's experimental channel takes (network-policy-api v0.2.0): nodes and domain names are
-peers. What is done of it: `libcalico.conversion.cluster_policy`.
+peers. `libcalico.conversion.cluster_policy` converts the objects.
 Tested in tests/controllers/test_cluster_policies.py.
 """
 

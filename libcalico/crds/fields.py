@@ -1,6 +1,6 @@
-"""What the validators say of single fields, by struct type: everything but Felix's parameters.
+"""The validators' rules of single fields, by struct type, without Felix's parameters.
 
-A struct's rules hold wherever it stands. What they leave out is said by `schema`'s types alone.
+A struct's rules hold wherever it stands. Fields without a rule have their types alone (`schema`).
 Tested in tests/libcalico/test_crds.py and tests/apiserver/test_crds.py.
 """
 

@@ -1,4 +1,4 @@
-"""What the validators say of Felix's parameters, taken from their tables one by one.
+"""The validators' rules of Felix's parameters, taken from their tables one by one.
 
 Tested in tests/libcalico/test_crds.py and tests/apiserver/test_crds.py.
 """

@@ -1,7 +1,7 @@
-"""The words in which the tables of this package say what a value may be: pieces of schemas.
+"""Pieces of schemas, of which the tables of this package are made.
 
-Patterns are RE2, which API servers use. Values may be empty where Go's `omitempty` makes
-empty and absent the same; `filled` takes that away.
+Patterns are RE2, which API servers use. Values may be empty where Go's `omitempty` makes empty
+and absent the same, unless they are `filled`.
 Tested in tests/libcalico/test_crds.py and tests/apiserver/test_crds.py.
 """
 

@@ -1,8 +1,8 @@
 """A struct type as a structural schema (apiextensions.k8s.io/v1). Pure.
 
-The types say the shape; the tables `fields`, `parameters` and `cel` add what the validators
-say. Fields that no struct has are pruned by the API server, as with Calico's own definitions,
-and `kubectl` names them; where machines write (`OPEN`) they are kept.
+The types give the shape; the tables `fields`, `parameters` and `cel` add the validators' rules.
+The API server prunes fields that no struct has, as with Calico's own definitions, and `kubectl`
+names them. In the specs that machines write (`OPEN`) such fields stay.
 Tested in tests/libcalico/test_crds.py.
 """
 

@@ -1,9 +1,9 @@
 """What IPAM keeps in Kubernetes: the specs of its objects there
 (docs/reference/data-model.md#kubernetes-datastore).
 
-They differ from what etcd holds (`libcalico.model.resources.ipam`): a block's spec has
-`strictAffinity`, which nobody reads and which is always written, and spells the time of its claim
-otherwise; a handle says its own name, since object names are lower case; `deleted` of an affinity
+They differ from what etcd holds (`libcalico.model.resources.ipam`). A block's spec has
+`strictAffinity`, which is always written and never read, and spells the time of its claim
+otherwise. A handle says its own name, since object names are lower case. `deleted` of an affinity
 is text.
 Tested in tests/libcalico/test_crds.py and tests/apiserver/test_kdd_store.py.
 """

@@ -1,8 +1,8 @@
 """The client's configuration file of the first generation, as today's tree.
 
-It names fields as today's does; other are the version, the default datastore `etcdv2` and
-the old pair `etcdScheme` and `etcdAuthority` in place of `etcdEndpoints`. An etcd of
-version 2 is not spoken to: the version 3 store of the same servers is used, and said.
+It names fields as today's does. Three things differ: the version, the default datastore `etcdv2`,
+and the old pair `etcdScheme` and `etcdAuthority` in place of `etcdEndpoints`. Version 2 of etcd is
+not supported: the version 3 store of the same servers is used, and a notice says so.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ NOTICE = (
 
 
 def as_v3(tree: Any) -> tuple[Any, str]:
-    """The tree of a CalicoAPIConfig, and what the operator is to be told (empty: nothing).
+    """The tree of a CalicoAPIConfig, and a notice for the operator (empty: none).
 
-    What is not a v1 calicoApiConfig is returned as it is. An empty `metadata:` or `spec:` is
+    A tree that is no v1 calicoApiConfig is returned as it is. An empty `metadata:` or `spec:` is
     null in YAML and means nothing.
     """
     if not is_legacy(tree) or str(tree.get("kind", "")).lower() != CONFIG_KIND.lower():

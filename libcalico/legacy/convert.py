@@ -1,8 +1,8 @@
 """The table of v1 kinds, and the way from a v1 tree to v3 trees.
 
-Documents of the first generation still stand in runbooks, twenty lines that people know by
-heart. What they say is kept; what v3 cannot say, or v1 never could, is refused with the
-field's path in the document as it was written. Kinds may be written in any letter case.
+Documents of the first generation still stand in runbooks. The conversion keeps their meaning. It
+refuses what v3 cannot say and what v1 had no field for, with the field's path in the document.
+Kinds may be written in any letter case.
 
 Tested in tests/libcalico/test_legacy.py.
 """

@@ -1,9 +1,8 @@
 """Names of the first generation as names of v3: lower case, no `/`, no `_`.
 
-Two old names can become alike (`a_b` and `a-b`), so a name that had to change gets eight
-digits of the SHA-1 of the old one behind it, as Calico's own migration did: objects that
-were migrated then and documents that are applied now meet under one name. Names of nodes
-get no digits: nodes know their own names.
+Two old names can become alike (`a_b` and `a-b`). So a changed name ends in eight digits of the
+old one's SHA-1, as in Calico's own migration: objects migrated then and documents applied now
+meet under one name. Names of nodes get no digits, since nodes know their own names.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A v1 pool is known by its network, a v3 pool by its name: the way from one to the other.
+"""Finds the stored pool that a v1 pool means: v1 pools are known by network, v3 pools by name.
 
-`calicoctl apply` of a v1 pool changes the stored pool with that network, whatever it is
-called, and only in what v1 can say: a block size or a node selector that the pool has
-stays. Invariant LEG-1: no v1 document ever makes a second pool of one network
+`calicoctl apply` of a v1 pool changes the stored pool with that network, under any name, and
+only the fields that v1 has: a block size or a node selector of the pool stays. Invariant
+LEG-1: no v1 document ever makes a second pool of one network
 (tests/calicoctl/test_legacy.py).
 """
 
@@ -43,7 +43,7 @@ def merged(stored: IPPool, legacy: IPPool) -> IPPool:
     """The stored pool with what a v1 document says: IP-in-IP, NAT, disabled."""
     ipip = legacy.spec.ipipMode or "Never"
     vxlan = stored.spec.vxlanMode if ipip == "Never" else "Never"
-    # Whoever wrote the document has not seen the stored revision: nothing to compare with.
+    # The document's author has not seen the stored revision: there is none to compare with.
     metadata = replace(stored.metadata, resourceVersion="")
     spec = replace(
         stored.spec,

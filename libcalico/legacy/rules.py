@@ -3,8 +3,8 @@
 Differences: `net` beside `nets`, tags beside selectors, lower-case actions and protocols,
 networks with bits behind the mask, the label `calico/k8s_ns`.
 
-Calico's own migration joined `notSelector` and `notTag` by "and", so that who had only one
-of the two was let through. Both exclude; they are joined by "or" here.
+Calico's own migration joined `notSelector` and `notTag` by "and", so it let through what only
+one of the two excluded. Both exclude, so they are joined by "or" here.
 Tested in tests/libcalico/test_legacy.py and tests/calicoctl/test_legacy.py.
 """
 

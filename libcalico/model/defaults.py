@@ -89,10 +89,11 @@ def _filled(resource: R) -> R:
 
 
 def _felix(spec: FelixConfigurationSpec) -> FelixConfigurationSpec:
-    """With defaults, and the older field of connect-time load balancing in its successors' words.
+    """Fill in defaults, and translate the older field of connect-time load balancing.
 
-    `bpfConnectTimeLoadBalancingEnabled: true` is stored beside `Enabled`, not in place of it, and
-    NAT without it is then off, whatever the successors said: so Calico, whose operator sets it.
+    `bpfConnectTimeLoadBalancingEnabled: true` is stored beside `Enabled`, not in place of it. NAT
+    without it is then off, even where the successors say otherwise. Calico does the same, and its
+    operator sets the older field.
     """
     filled = {name: value for name, value in FELIX.items() if not getattr(spec, name)}
     if (older := spec.bpfConnectTimeLoadBalancingEnabled) is not None:

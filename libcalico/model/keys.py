@@ -1,8 +1,8 @@
-"""Keys: what names an object of the data model, whatever the datastore behind it.
+"""Keys of the objects of the data model, the same for every datastore.
 
 A `ResourceKey` names a `projectcalico.org/v3` resource; the IPAM keys name the plain
 objects of block IPAM (data model of Calico, "IPAM keys"). Networks are `ipaddress`
-objects, never text. How a key is spelled in a datastore is that datastore's business.
+objects, never text. Each datastore spells the keys in its own way.
 Tested in tests/libcalico/test_etcd_keys.py.
 """
 

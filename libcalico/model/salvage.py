@@ -1,12 +1,11 @@
-"""What is left of a resource of policy that cannot be decoded: enough to close, never to open.
+"""The readable part of a policy resource that cannot be decoded: it closes, and never opens.
 
-A policy whose JSON has a wrong type somewhere cannot be enforced as it was meant. Treated
-as if it were gone, everything that it denies would open; a network set or a profile that
-vanished would empty the sets that deny rules use. So the value is read again, member by
-member: what is readable keeps its meaning, a rule that is not becomes a rule without an
-action, and `validate.problems` is never empty for the result. Whoever enforces policy lets
-such a rule deny. Of Felix's parameters those that can be read stay in force: one typing
-error must not put all the others back to their defaults.
+A policy whose JSON has a wrong type somewhere cannot be enforced as it was meant. If it counted
+as deleted, everything that it denies would open; a network set or a profile that vanished would
+empty the sets that deny rules use. So the value is read again, member by member. What is readable
+keeps its meaning, and a rule that is not becomes a rule without an action, which felix lets deny.
+`validate.problems` is never empty for the result. The readable ones of Felix's parameters stay in
+force: one typing error must not reset all the others to their defaults.
 
 Tested in tests/libcalico/test_salvage.py.
 """
@@ -35,14 +34,14 @@ KINDS_OF_POLICY = frozenset(
 )
 UNREADABLE = Rule()
 UNREADABLE_TEXT = "?"
-"""Neither a selector, nor the name of a tier, nor a direction, nor a network."""
+"""This text is no selector, no name of a tier, no direction and no network."""
 
 _RULES = ("ingress", "egress")
 _TEXTS = ("nets", "profiles", "expectedIPs")
 
 
 def salvage(key: Key, raw: bytes) -> Resource | None:
-    """A resource that stands for undecodable bytes; None for kinds that need none."""
+    """Make a resource of undecodable bytes; None for kinds that need none."""
     if not isinstance(key, ResourceKey) or key.kind not in {*KINDS_OF_POLICY, SETTINGS}:
         return None
     type_ = KINDS[key.kind].type
@@ -101,16 +100,16 @@ def _spec(type_: Any, value: Any) -> Any:
             if left is not None:
                 known[name] = left
     if doubtful and "ingress" in fields:
-        # What nobody knows, such as an order, could put a rule that denies behind one that allows.
+        # A lost member, such as the order, could put a rule that denies behind one that allows.
         for name in _RULES:
             known[name] = [UNREADABLE, *known.get(name, [])]
         if "types" in fields:
             known["types"] = [policy.INGRESS, policy.EGRESS]
     elif doubtful and "profiles" in fields:
-        # A profile that nobody can define: a host endpoint that it decides about is closed.
+        # No profile can have this name, so a host endpoint that depends on it is closed.
         known["profiles"] = [UNREADABLE_TEXT, *known.get("profiles", [])]
     elif doubtful and "defaultAction" in fields:
-        # A tier that nobody can place denies at its end, as one that nobody defined.
+        # A tier without a readable place denies at its end, as an undefined one does.
         known["defaultAction"] = UNREADABLE_TEXT
     elif doubtful:
         known["nets"] = [UNREADABLE_TEXT, *known.get("nets", [])]

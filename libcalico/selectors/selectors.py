@@ -62,8 +62,8 @@ limit for a selector in a resource, makes one."""
 class Selector:
     """A parsed selector. Two selectors of one meaning and form have one `text` and `uid`.
 
-    `matches` is a function of a label mapping. It, `text` and `uid` are made when they are
-    first asked for: who only checks a selector pays for none of them.
+    `matches` is a function of a label mapping. It, `text` and `uid` are made at their first use,
+    so a check of a selector's syntax pays for none of them.
     """
 
     __slots__ = ("matches", "root", "text", "uid")

@@ -1,6 +1,6 @@
 """Object metadata, as Kubernetes defines it and Calico stores it.
 
-Stored bytes never hold `resourceVersion` or `selfLink`: the codec blanks them, and who
+Stored bytes never hold `resourceVersion` or `selfLink`: the codec blanks them. The code that
 shows an object fills `resourceVersion` from `Entry.revision`.
 Tested in tests/libcalico/test_codec.py and tests/libcalico/test_etcd_store.py.
 """

@@ -1,8 +1,8 @@
 """Every field of a tree that its struct type does not have, and every value of a wrong type.
 
-The decoder stops at the first wrong value; an operator wants to see all of them at once.
-So a tree that was written by hand is held against the struct types, which stay the only
-description of the fields. Values are judged by `libcalico.model.validation.validate`, types here.
+The decoder stops at the first wrong value, but an operator wants to see all of them at once. So
+this module compares a tree that was written by hand with the struct types, which stay the only
+description of the fields. `libcalico.model.validation.validate` judges the values.
 
 Invariant SHAPE-1: a tree without problems decodes (tests/libcalico/test_shape.py).
 """

@@ -1,6 +1,6 @@
-"""What the objects that a process follows ask for and do not get: said once, kept for status.
+"""Fields that the followed objects set and that are not enforced: logged once, kept for status.
 
-For agents: `update` per change, `conditions` for the status. Which fields those are says
+An agent calls `update` for each change and `conditions` for its status. The fields are those of
 `libcalico.model.enforcement.table`. Tested in tests/libcalico/test_enforcement.py.
 """
 
@@ -21,7 +21,7 @@ class Lacking:
         self._notices: dict[Key, tuple[str, ...]] = {}
 
     def update(self, subject: Key, resource: Any | None) -> None:
-        """Take an object (None: gone); log what it newly asks for in vain."""
+        """Receive an object (None: deleted) and log the fields that it newly sets in vain."""
         notices: tuple[str, ...] = ()
         if resource is None and subject not in self._notices:
             return

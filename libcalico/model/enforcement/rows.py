@@ -15,12 +15,12 @@ Rows = dict[str, Row]
 
 
 def enforced(why: str, *paths: str) -> Rows:
-    """Fields that somebody acts on."""
+    """Fields that a component acts on."""
     return {path: Row(State.ENFORCED, why) for path in paths}
 
 
 def stored(why: str, *paths: str, harmless: tuple[Any, ...] = ()) -> Rows:
-    """Fields that nobody acts on, though they ask for something."""
+    """Fields that ask for something but that no component acts on."""
     return {path: Row(State.STORED, why, harmless) for path in paths}
 
 

@@ -22,10 +22,10 @@ class State(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row. `why` says who acts on the field, or why nobody does.
+    """One row. `why` names the component that acts on the field, or the reason that none does.
 
-    `harmless` values ask for nothing that does not happen anyway. `asks`, where given,
-    decides by the value and the struct around it instead.
+    A `harmless` value asks for what happens anyway. `asks`, where given, decides by the value
+    and the struct around it instead.
     """
 
     state: State

@@ -1,10 +1,9 @@
 """What this release does with every field of the data model: one table.
 
-A field that is accepted and then ignored in silence misleads; so each field of each kind
-has a row: `enforced`, `in part`, `stored` (returned untouched, without effect, and named
-to whoever sets it) or `information` (it asks for nothing: status, names kept for others).
-The rows are in `rows.py` and `felix.py`; `docs/fields.md` is made of them
-(libcalico/model/fields.py).
+A field that is accepted and then ignored in silence misleads users. So each field of each kind
+has a row: `enforced`, `in part`, `stored` (returned untouched, without effect, and reported to
+the user who sets it) or `information` (it asks for nothing: status, names kept for others).
+The rows are in `rows.py` and `felix.py`; libcalico/model/fields.py makes `docs/fields.md` of them.
 
 Invariants (tests/libcalico/test_enforcement.py):
   ENF-1  Every field of every struct has a row, its own or that of the struct around it.

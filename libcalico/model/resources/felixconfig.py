@@ -1,8 +1,8 @@
 """The FelixConfiguration resource (docs/reference/data-model.md#felixconfiguration): every
 parameter of Felix's that is stored.
 
-Which of them this release acts on is one table elsewhere (libcalico/model/enforcement/table.py);
-their meaning and defaults are Felix's (felix/config). The order is the order of the bytes.
+libcalico/model/enforcement/table.py says which of them this release acts on. Their meaning and
+defaults are Felix's (felix/config). The order of the fields is the order of the stored bytes.
 Tested in tests/libcalico/test_golden.py.
 """
 
@@ -26,7 +26,7 @@ class HealthTimeoutOverride(Struct, frozen=True, kw_only=True):
 
 
 class ProtoPort(Struct, frozen=True, kw_only=True):
-    """A port that stays open whatever policy says; `net` narrows it to a network."""
+    """A port that stays open under every policy; `net` narrows it to a network."""
 
     protocol: str = ""
     port: int = always(0)

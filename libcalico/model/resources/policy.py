@@ -1,10 +1,9 @@
 """NetworkPolicy and GlobalNetworkPolicy (docs/reference/data-model.md#networkpolicy), and what all
 tiered policies share.
 
-How a policy is stored (1.12) is not how it is shown: `stored` and `shown` translate. Both
-are applied by the codec, so that nobody else sees the annotation that keeps the name. The
-staged forms of the two kinds (libcalico/model/resources/staged.py) lie in tiers and are stored
-alike.
+A policy is stored in another form than it is shown (1.12): `stored` and `shown` translate. The
+codec applies both, so no other code sees the annotation that keeps the name. The staged forms
+of the two kinds (libcalico/model/resources/staged.py) lie in tiers and are stored alike.
 Tested in tests/libcalico/test_golden.py.
 """
 

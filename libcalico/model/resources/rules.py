@@ -1,9 +1,9 @@
 """Policy rules as profiles and policies share them (docs/reference/data-model.md#networkpolicy).
 
 Since v3.32 an empty `source` or `destination` is not written; before, `{}` was. Both
-read as the same empty `EntityRule`. Decoding makes ports and protocols canonical and keeps
-what is no port, no protocol or no action as it is: `validate.problems` names it, and who
-enforces rules sees that there was one.
+read as the same empty `EntityRule`. Decoding makes ports and protocols canonical. It keeps
+what is no port, no protocol or no action as it is: `validate.problems` names it, and the
+enforcing code sees that there was one.
 Tested in tests/libcalico/test_policy_model.py and tests/libcalico/test_validate_policy.py.
 """
 

@@ -1,1 +1,1 @@
-"""What Calico refuses, refused in the same places: one module a kind."""
+"""Validators that refuse what Calico refuses: one module a kind."""

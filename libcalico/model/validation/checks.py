@@ -47,18 +47,18 @@ T = TypeVar("T")
 
 
 class Problems(list[InvalidValue]):
-    """What is wrong with one resource."""
+    """The problems of one resource, and the checks that add to them."""
 
     def __init__(self, subject: str) -> None:
         super().__init__()
         self.subject = subject
 
     def add(self, field: str, value: object, rule: str) -> None:
-        """One more problem."""
+        """Add a problem."""
         self.append(InvalidValue(field, value, rule, self.subject))
 
     def pattern(self, field: str, value: str, pattern: re.Pattern[str], rule: str) -> None:
-        """The whole value must match; an empty value is left to others."""
+        """The whole value matches; empty is allowed."""
         if value and not pattern.fullmatch(value):
             self.add(field, value, rule)
 
@@ -229,7 +229,7 @@ class Problems(list[InvalidValue]):
         self.annotations("metadata.annotations", metadata.annotations)
 
     def only_default(self, name: str) -> None:
-        """Kinds of which there is one object."""
+        """The name of the only object of its kind."""
         if name != "default":
             self.add("metadata.name", name, "the only object of this kind is named default")
 

@@ -56,7 +56,7 @@ def check(node: Node, problems: Problems) -> None:
 
 
 def check_status(report: CalicoNodeStatus, problems: Problems) -> None:
-    """Check a request for a node's report, or with the report."""
+    """Check a request for a node's report, and the report itself."""
     spec = report.spec
     problems.name("spec.node", spec.node, "must name a node")
     if not spec.classes:

@@ -1,9 +1,9 @@
-"""What Calico refuses, refused in the same places: one function per kind.
+"""Validators that refuse what Calico refuses: one function a kind.
 
 `validate` raises the first problem; `problems` lists all. The rules are those of
-docs/reference/data-model.md#validation (the Go validators and the CRD schema together, for 3.26 to
-today's: what one of these releases takes is taken). What depends on other objects is elsewhere
-(libcalico/pools.py); types and unknown fields are libcalico/model/base/shape.py's.
+docs/reference/data-model.md#validation: the Go validators and the CRD schema together, from 3.26
+to today's release. A value that one of these releases takes is taken. libcalico/pools.py has the
+rules that depend on other objects; libcalico/model/base/shape.py has types and unknown fields.
 
 Tested in tests/libcalico/test_validate.py and tests/libcalico/test_invalid_documents.py.
 """
