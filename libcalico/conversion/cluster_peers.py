@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from ipaddress import ip_address, ip_network
-from typing import Any
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
 from libcalico.conversion import label_selector, tree
 from libcalico.conversion.tree import Tree
@@ -59,7 +58,7 @@ def pods_of(given: Tree, path: str) -> tuple[str, str]:
 
 
 def ends(
-    items: Sequence[Any], allowed: frozenset[str], nodes: Nodes, path: str
+    items: Sequence[object], allowed: frozenset[str], nodes: Nodes, path: str
 ) -> list[EntityRule]:
     """The peers of a rule. Raises InvalidValue for one that cannot be said."""
     if not items:
@@ -102,7 +101,7 @@ def _addresses(selector: Tree, nodes: Nodes, path: str) -> list[str]:
     return [str(ip_network(one)) for one in sorted(map(ip_address, addresses), key=_order)]
 
 
-def _order(address: Any) -> tuple[int, int]:
+def _order(address: IPv4Address | IPv6Address) -> tuple[int, int]:
     return address.version, int(address)
 
 
@@ -118,7 +117,7 @@ def _nets(listed: Iterable[str]) -> list[EntityRule]:
     ]
 
 
-def _network(text: Any, path: str) -> str:
+def _network(text: object, path: str) -> str:
     try:
         if not isinstance(text, str) or "%" in text or not text.rpartition("/")[2].isdecimal():
             raise ValueError

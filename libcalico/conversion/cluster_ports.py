@@ -6,7 +6,6 @@ Tested in tests/libcalico/test_cluster_policy.py.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from libcalico.conversion import tree
 from libcalico.conversion.ports import Ports, simplified
@@ -20,7 +19,7 @@ NAMES = tuple(one.upper() for one in PROTOCOLS)
 _FIELDS = frozenset({*PROTOCOLS, NAMED})
 
 
-def by_protocol(entries: Sequence[Any], path: str) -> list[tuple[str | None, Ports]]:
+def by_protocol(entries: Sequence[object], path: str) -> list[tuple[str | None, Ports]]:
     """Protocols, sorted, with their ports (none: every port); None is any protocol.
 
     No entries are everything. A named port has the protocol of the container's port: it stands

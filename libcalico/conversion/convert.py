@@ -6,7 +6,6 @@ Tested in tests/calicoctl/test_convert.py.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from libcalico.conversion import tree
 from libcalico.conversion.cluster_peers import Nodes
@@ -110,5 +109,5 @@ def _of(problem: InvalidValue, subject: str) -> InvalidValue:
 
 
 def _name_in(document: Tree) -> str:
-    metadata: Any = document.get("metadata")
+    metadata = document.get("metadata")
     return str(metadata.get("name", "")) if isinstance(metadata, dict) else ""

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from ipaddress import ip_network
-from typing import Any
 
 from libcalico.conversion import label_selector, ports, tree
 from libcalico.conversion.tree import Tree
 from libcalico.errors import InvalidValue
 from libcalico.model.base.meta import Metadata
+from libcalico.model.keys import IPNetwork
 from libcalico.model.resources.policy import (
     DEFAULT_TIER,
     EGRESS,
@@ -114,7 +114,7 @@ def _with_ports(end: EntityRule, listed: ports.Ports) -> EntityRule:
     )
 
 
-def _peers(items: Sequence[Any], path: str) -> list[EntityRule]:
+def _peers(items: Sequence[object], path: str) -> list[EntityRule]:
     if not items:
         return [EntityRule()]
     peers = []
@@ -150,13 +150,13 @@ def _block(block: Tree, path: str) -> EntityRule:
     for index, item in enumerate(tree.sequence(block, "except", path)):
         where = f"{path}.except[{index}]"
         net = _network(item, where)
-        if net.version != cidr.version or net == cidr or not net.subnet_of(cidr):
+        if net.prefixlen <= cidr.prefixlen or net.network_address not in cidr:
             raise InvalidValue(where, item, f"must lie inside {cidr} and be smaller")
         excepted.append(str(net))
     return EntityRule(nets=[str(cidr)], notNets=excepted)
 
 
-def _network(text: Any, path: str) -> Any:
+def _network(text: object, path: str) -> IPNetwork:
     try:
         if not isinstance(text, str) or "/" not in text or "%" in text:
             raise ValueError

@@ -45,7 +45,7 @@ def attached(pod: Tree) -> tuple[str, str]:
     return (annotations.get(CONTAINER, ""), addresses) if addresses else ("", "")
 
 
-def workload(pod: Tree, shown: Mapping[str, Any]) -> WorkloadEndpoint:
+def workload(pod: Tree, shown: Tree) -> WorkloadEndpoint:
     """The endpoint of a pod that `is_endpoint`; `shown` is its metadata but for the labels."""
     meta, spec = pod.get("metadata") or {}, pod["spec"]
     namespace, name = meta.get("namespace", ""), meta.get("name", "")

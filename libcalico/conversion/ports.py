@@ -6,7 +6,6 @@ Tested in tests/libcalico/test_conversion.py.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from libcalico.conversion import tree
 from libcalico.errors import InvalidValue
@@ -19,7 +18,7 @@ _PORT_RULE = "must be 1 to 65535 or the name of a port"
 Ports = list[int | str]
 
 
-def by_protocol(entries: Sequence[Any], path: str) -> dict[str, Ports]:
+def by_protocol(entries: Sequence[object], path: str) -> dict[str, Ports]:
     """The ports of each protocol, protocols sorted; no ports: every port of that protocol.
 
     Raises InvalidValue for an entry that cannot be converted.

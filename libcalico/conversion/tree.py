@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
 
 from libcalico.errors import InvalidValue
 from libcalico.model.validation.checks import MAX_NAME, NAME
 
 _QUALIFIED = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 
-Tree = Mapping[str, Any]
+Tree = Mapping[str, object]
+"""A parsed JSON or YAML object."""
 
 
 def mapping(tree: Tree, name: str, path: str) -> Tree:
@@ -28,14 +28,14 @@ def mapping(tree: Tree, name: str, path: str) -> Tree:
     return as_mapping(value, _below(path, name))
 
 
-def as_mapping(value: Any, path: str) -> Tree:
+def as_mapping(value: object, path: str) -> Tree:
     """The value, which must be a mapping."""
     if not isinstance(value, Mapping):
         raise InvalidValue(path, value, "must be a mapping")
     return value
 
 
-def sequence(tree: Tree, name: str, path: str) -> list[Any]:
+def sequence(tree: Tree, name: str, path: str) -> list[object]:
     """A member that is a list; absent and null are the empty one."""
     value = tree.get(name)
     if value is None:
@@ -80,18 +80,17 @@ def namespace_of(tree: Tree) -> str:
 
 def labels(tree: Tree, name: str, path: str) -> dict[str, str]:
     """A member that maps label names to label values."""
-    pairs = mapping(tree, name, path)
     where = _below(path, name)
-    for key, value in pairs.items():
-        label_name(key, f"{where}[{key}]")
-        label_value(value, f"{where}[{key}]")
-    return dict(pairs)
+    return {
+        label_name(key, f"{where}[{key}]"): label_value(value, f"{where}[{key}]")
+        for key, value in mapping(tree, name, path).items()
+    }
 
 
-def label_name(key: Any, path: str) -> str:
+def label_name(key: object, path: str) -> str:
     """A label's name, `[dns.prefix/]name`."""
-    good = isinstance(key, str)
-    if good:
+    good = False
+    if isinstance(key, str):
         prefix, slash, name = key.rpartition("/")
         good = len(name) <= 63 and _QUALIFIED.fullmatch(name) is not None
         if slash:
@@ -101,7 +100,7 @@ def label_name(key: Any, path: str) -> str:
     return str(key)
 
 
-def label_value(value: Any, path: str) -> str:
+def label_value(value: object, path: str) -> str:
     """A label's value; it can hold no quote, so it can be put into a selector."""
     if not isinstance(value, str) or len(value) > 63 or (value and not _QUALIFIED.fullmatch(value)):
         raise InvalidValue(path, value, "must be the value of a label")

@@ -5,9 +5,8 @@ Tested in tests/libcalico/test_crds.py and tests/apiserver/test_crds.py.
 
 from __future__ import annotations
 
-from typing import Any
-
 from libcalico.crds.cel_words import Rule, among, some, true
+from libcalico.model.base.base import Struct
 from libcalico.model.validation.rules import ICMP, ICMPV6, TCP, WITH_PORTS
 
 POLICY_RULE = (
@@ -120,7 +119,7 @@ def directions() -> tuple[Rule, ...]:
     return (*rules, Rule(rule, "http is not allowed in egress rules", "egress"))
 
 
-def deleting(type_: Any) -> tuple[Rule, ...]:
+def deleting(type_: type[Struct]) -> tuple[Rule, ...]:
     """A staged policy that stands for a deletion says nothing else."""
     rules = []
     for name in type_.__struct_fields__:

@@ -7,7 +7,6 @@ Tested in tests/libcalico/test_crds.py and tests/apiserver/test_crds.py.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +17,7 @@ class Rule:
     message: str
     field: str = ""
 
-    def as_schema(self) -> dict[str, Any]:
+    def as_schema(self) -> dict[str, str]:
         """The rule as x-kubernetes-validations has it."""
         schema = {"rule": self.text, "message": self.message}
         return {**schema, "fieldPath": f".{self.field}"} if self.field else schema

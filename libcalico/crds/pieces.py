@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from libcalico.model.base.numorstring import MAX_AS_NUMBER
 from libcalico.model.validation.checks import MAX_NAME, MAX_SELECTOR, NAME
 
-Piece = Mapping[str, Any]
+Piece = Mapping[str, object]
 MAX_INT64 = 2**63 - 1
 
 _NUMBER = r"([0-9]+\.?[0-9]*|\.[0-9]+)"
@@ -65,7 +64,7 @@ def network(version: int = 0, *, bare: bool = True, empty: bool = False) -> Piec
 
     Bits behind the mask are left to the validators.
     """
-    kinds: list[dict[str, Any]] = [{"format": "cidr"}]
+    kinds: list[dict[str, object]] = [{"format": "cidr"}]
     if bare:
         kinds += [{"format": f"ipv{one}"} for one in (4, 6) if version in (0, one)]
     if empty:
@@ -76,7 +75,7 @@ def network(version: int = 0, *, bare: bool = True, empty: bool = False) -> Piec
 
 def address(version: int = 0, *, empty: bool = True) -> Piece:
     """An address of a family (0: of either)."""
-    kinds: list[dict[str, Any]] = [{"format": f"ipv{o}"} for o in (4, 6) if version in (0, o)]
+    kinds: list[dict[str, object]] = [{"format": f"ipv{o}"} for o in (4, 6) if version in (0, o)]
     if empty:
         kinds.append({"maxLength": 0})
     return kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
@@ -84,7 +83,7 @@ def address(version: int = 0, *, empty: bool = True) -> Piece:
 
 def each(piece: Piece, most: int = 0, least: int = 0, *, once: bool = False) -> Piece:
     """A list of such values, at most so many, each of them once."""
-    schema: dict[str, Any] = {"items": piece}
+    schema: dict[str, object] = {"items": piece}
     if most:
         schema["maxItems"] = most
     if least:

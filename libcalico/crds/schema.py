@@ -9,6 +9,7 @@ Tested in tests/libcalico/test_crds.py.
 from __future__ import annotations
 
 import types
+from collections.abc import Mapping
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -27,7 +28,7 @@ FIELDS: dict[type, dict[str, Piece]] = {
 OPEN = (IPAMBlockSpec, IPAMHandleSpec, BlockAffinitySpec)
 """Written by machines only: what a newer one adds must survive an older definition."""
 
-_PLAIN: dict[Any, Schema] = {
+_PLAIN: dict[object, Schema] = {
     str: {"type": "string"},
     bool: {"type": "boolean"},
     int: {"type": "integer", "format": "int64"},
@@ -35,7 +36,7 @@ _PLAIN: dict[Any, Schema] = {
 }
 
 
-def schema_of(type_: Any) -> Schema:
+def schema_of(type_: type[msgspec.Struct]) -> Schema:
     """The schema of a struct type. Raises TypeError for a field of no known shape."""
     hints = get_type_hints(type_, include_extras=True)
     known = FIELDS.get(type_, {})
@@ -63,7 +64,7 @@ def schema_of(type_: Any) -> Schema:
     return schema
 
 
-def _schema(type_: Any) -> Schema:
+def _schema(type_: object) -> Schema:
     if type_ == Duration:
         return {"type": "string", **pieces.DURATION}
     origin = get_origin(type_)
@@ -84,14 +85,14 @@ def _schema(type_: Any) -> Schema:
     return dict(_PLAIN[type_])
 
 
-def _item(type_: Any) -> Schema:
+def _item(type_: object) -> Schema:
     schema = _schema(type_)
     if type(None) in get_args(type_):
         schema["nullable"] = True
     return schema
 
 
-def _union(members: list[Any], type_: Any) -> Schema:
+def _union(members: list[object], type_: object) -> Schema:
     if len(members) == 1:
         return _schema(members[0])
     if set(members) == {int, float}:
@@ -116,7 +117,7 @@ def _written_as_null(field: msgspec.structs.FieldInfo) -> bool:
 def _laid_over(schema: Schema, piece: Piece) -> Schema:
     merged = dict(schema)
     for name, value in piece.items():
-        if name == "items":
+        if name == "items" and isinstance(value, Mapping):
             merged["items"] = _laid_over(merged["items"], value)
         else:
             merged[name] = value
@@ -126,7 +127,7 @@ def _laid_over(schema: Schema, piece: Piece) -> Schema:
     return merged
 
 
-def described(type_: Any) -> str:
+def described(type_: type) -> str:
     """The first paragraph of the struct's docstring."""
     paragraph = (type_.__doc__ or "").strip().partition("\n\n")[0]
     return " ".join(paragraph.split())

@@ -19,6 +19,7 @@ from libcalico.crds.cluster_policies import (
     ClusterNetworkPolicySpec,
     ClusterNetworkPolicyStatus,
 )
+from libcalico.crds.pieces import Piece
 from libcalico.crds.stored import BlockAffinitySpec, IPAMBlockSpec, IPAMConfigSpec, IPAMHandleSpec
 from libcalico.model.kinds import KINDS
 from libcalico.model.validation.checks import SINGLE_LABEL
@@ -40,19 +41,19 @@ class Definition:
 
     kind: str
     plural: str
-    spec: Any
-    root: Any = None
+    spec: type[msgspec.Struct]
+    root: type[msgspec.Struct] | None = None
     namespaced: bool = False
     short: tuple[str, ...] = ()
     columns: tuple[Column, ...] = ()
     wide: tuple[Column, ...] = ()
-    defaults: Mapping[str, Any] = field(default_factory=dict)
+    defaults: Mapping[str, object] = field(default_factory=dict)
     subresource: bool = False
-    only_name: Mapping[str, Any] = field(default_factory=dict)
+    only_name: Piece = field(default_factory=dict)
     needs_spec: bool = False
     group: str = GROUP
     version: str = VERSION
-    status: Any = None
+    status: type[msgspec.Struct] | None = None
     annotations: Mapping[str, str] = field(default_factory=dict)
 
     @property

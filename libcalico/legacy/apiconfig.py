@@ -19,7 +19,7 @@ NOTICE = (
 )
 
 
-def as_v3(tree: Any) -> tuple[Any, str]:
+def as_v3(tree: object) -> tuple[Any, str]:
     """The tree of a CalicoAPIConfig, and a notice for the operator (empty: none).
 
     A tree that is no v1 calicoApiConfig is returned as it is. An empty `metadata:` or `spec:` is

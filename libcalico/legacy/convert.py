@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeGuard
 
 import msgspec
 
@@ -32,7 +32,7 @@ class _OldKind:
     identity: str
     metadata: type[Struct]
     spec: type[Struct]
-    convert: Callable[[Any, Any, str], dict[str, Any]]
+    convert: Callable[..., dict[str, object]]
 
 
 _KINDS = {
@@ -71,12 +71,12 @@ _KINDS = {
 }
 
 
-def is_legacy(tree: object) -> bool:
+def is_legacy(tree: object) -> TypeGuard[Mapping[str, object]]:
     """Whether a parsed document is of the first generation, by its apiVersion."""
     return isinstance(tree, Mapping) and tree.get("apiVersion") == OLD_VERSION
 
 
-def legacy_problems(tree: Mapping[str, Any]) -> list[InvalidValue]:
+def legacy_problems(tree: Mapping[str, object]) -> list[InvalidValue]:
     """All fields of a v1 document that v1 has not, or that have a wrong type."""
     kind, subject = _kind_of(tree)
     problems = [
@@ -99,7 +99,7 @@ def legacy_problems(tree: Mapping[str, Any]) -> list[InvalidValue]:
     return problems
 
 
-def convert_document(tree: Mapping[str, Any]) -> list[dict[str, Any]]:
+def convert_document(tree: Mapping[str, object]) -> list[dict[str, object]]:
     """The v3 trees of a v1 document, today always one.
 
     Raises UnsupportedKind for a kind that v1 had not, InvalidValue for a field or value.
@@ -112,7 +112,7 @@ def convert_document(tree: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{"apiVersion": API_VERSION, **kind.convert(metadata, spec, subject)}]
 
 
-def _kind_of(tree: Mapping[str, Any]) -> tuple[_OldKind, str]:
+def _kind_of(tree: Mapping[str, object]) -> tuple[_OldKind, str]:
     word = tree.get("kind")
     if isinstance(word, str) and word.lower() == CONFIG_KIND.lower():
         raise UnsupportedKind(
@@ -131,7 +131,7 @@ def _kind_of(tree: Mapping[str, Any]) -> tuple[_OldKind, str]:
     return kind, f"{kind.name}({identity})"
 
 
-def _present(tree: Any) -> Any:
+def _present(tree: object) -> object:
     if isinstance(tree, Mapping):
         return {name: _present(value) for name, value in tree.items() if value is not None}
     return [_present(item) for item in tree] if isinstance(tree, list) else tree

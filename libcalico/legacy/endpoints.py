@@ -6,7 +6,6 @@ Tested in tests/libcalico/test_legacy.py.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from libcalico.errors import InvalidValue
 from libcalico.legacy import names, rules
@@ -22,7 +21,7 @@ from libcalico.names import CNI, KUBERNETES, LIBNETWORK, workload_endpoint_name
 
 def host_endpoint(
     metadata: V1HostEndpointMetadata, spec: V1HostEndpointSpec, subject: str
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """A HostEndpoint, named after its node and itself. Raises InvalidValue."""
     if not metadata.node:
         raise InvalidValue("metadata.node", "", "a host endpoint names its node", subject)
@@ -43,7 +42,7 @@ def host_endpoint(
 
 def workload_endpoint(
     metadata: V1WorkloadEndpointMetadata, spec: V1WorkloadEndpointSpec, subject: str
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """A WorkloadEndpoint with the name that v3 makes of its parts. Raises InvalidValue."""
     for part in ("name", "workload", "orchestrator", "node"):
         if not getattr(metadata, part):
@@ -101,12 +100,12 @@ def _workload(metadata: V1WorkloadEndpointMetadata, subject: str) -> tuple[str, 
             return "default", {"workload": names.name(metadata.workload)}
 
 
-def _ports(ports: Sequence[V1Port]) -> list[dict[str, Any]]:
+def _ports(ports: Sequence[V1Port]) -> list[dict[str, object]]:
     return [
         {"name": one.name, "protocol": rules.protocol(one.protocol), "port": one.port}
         for one in ports
     ]
 
 
-def _metadata(name: str, labels: dict[str, str]) -> dict[str, Any]:
+def _metadata(name: str, labels: dict[str, str]) -> dict[str, object]:
     return {"name": name, "labels": dict(labels)} if labels else {"name": name}

@@ -6,7 +6,6 @@ Tested in tests/libcalico/test_legacy.py.
 from __future__ import annotations
 
 from ipaddress import ip_address, ip_network
-from typing import Any
 
 from libcalico.errors import InvalidValue
 from libcalico.legacy import names
@@ -24,7 +23,7 @@ from libcalico.model.base.numorstring import as_number
 _MODES = {"": "Always", "always": "Always", "cross-subnet": "CrossSubnet"}
 
 
-def pool(metadata: V1IPPoolMetadata, spec: V1IPPoolSpec, subject: str) -> dict[str, Any]:
+def pool(metadata: V1IPPoolMetadata, spec: V1IPPoolSpec, subject: str) -> dict[str, object]:
     """An IPPool, named after its network. Raises InvalidValue."""
     try:
         network = ip_network(metadata.cidr)
@@ -50,7 +49,7 @@ def _ipip_mode(ipip: V1IPIP, subject: str) -> str:
     return _MODES[ipip.mode.lower()] if ipip.enabled else "Never"
 
 
-def bgp_peer(metadata: V1BGPPeerMetadata, spec: V1BGPPeerSpec, subject: str) -> dict[str, Any]:
+def bgp_peer(metadata: V1BGPPeerMetadata, spec: V1BGPPeerSpec, subject: str) -> dict[str, object]:
     """A BGPPeer, named after its node, if it has one, and its address. Raises InvalidValue."""
     try:
         address = ip_address(metadata.peerIP)
@@ -76,9 +75,9 @@ def bgp_peer(metadata: V1BGPPeerMetadata, spec: V1BGPPeerSpec, subject: str) -> 
     }
 
 
-def node(metadata: V1Named, spec: V1NodeSpec, subject: str) -> dict[str, Any]:
+def node(metadata: V1Named, spec: V1NodeSpec, subject: str) -> dict[str, object]:
     """A Node. Raises InvalidValue."""
-    tree: dict[str, Any] = {}
+    tree: dict[str, object] = {}
     if spec.bgp is not None:
         if not spec.bgp.ipv4Address and not spec.bgp.ipv6Address:
             rule = "must have an ipv4Address or an ipv6Address"

@@ -5,8 +5,6 @@ Tested in tests/libcalico/test_legacy.py and tests/calicoctl/test_legacy.py.
 
 from __future__ import annotations
 
-from typing import Any
-
 from libcalico.errors import InvalidValue
 from libcalico.legacy import names, rules
 from libcalico.legacy.shapes import (
@@ -19,7 +17,7 @@ from libcalico.legacy.shapes import (
 _TYPES = {"ingress": "Ingress", "egress": "Egress"}
 
 
-def policy(metadata: V1PolicyMetadata, spec: V1PolicySpec, subject: str) -> dict[str, Any]:
+def policy(metadata: V1PolicyMetadata, spec: V1PolicySpec, subject: str) -> dict[str, object]:
     """A GlobalNetworkPolicy: v1 policies had no namespace. Raises InvalidValue."""
     host_only = spec.doNotTrack or spec.preDNAT
     tree = {
@@ -56,7 +54,7 @@ def _types(spec: V1PolicySpec, subject: str) -> list[str]:
     return directions
 
 
-def profile(metadata: V1ProfileMetadata, spec: V1ProfileSpec, subject: str) -> dict[str, Any]:
+def profile(metadata: V1ProfileMetadata, spec: V1ProfileSpec, subject: str) -> dict[str, object]:
     """A Profile; its tags become labels without a value. Raises InvalidValue."""
     labels = dict(metadata.labels)
     for index, tag in enumerate(metadata.tags):

@@ -8,12 +8,11 @@ LEG-1: no v1 document ever makes a second pool of one network
 
 from __future__ import annotations
 
-from typing import Any
-
 from msgspec.structs import replace
 
 from libcalico.datastore.interface import Datastore, Entry, Selection
 from libcalico.model.keys import IPNetwork
+from libcalico.model.kinds import Resource
 from libcalico.model.resources.pool import IPPool
 from libcalico.pools import network_of
 
@@ -27,7 +26,7 @@ async def pool_with_cidr(store: Datastore, network: IPNetwork) -> Entry | None:
     return None
 
 
-async def onto_stored(store: Datastore, resource: Any) -> Any:
+async def onto_stored(store: Datastore, resource: Resource) -> Resource:
     """A resource that came from a v1 document, as it is to be written to this store.
 
     A pool takes name and settings of the stored pool of its network; anything else, and a

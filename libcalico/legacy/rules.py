@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from ipaddress import ip_network
-from typing import Any
 
 import msgspec
 
@@ -25,7 +24,7 @@ _PROTOCOLS = ("TCP", "UDP", "ICMP", "ICMPv6", "SCTP", "UDPLite")
 _BY_NAME = {protocol.lower(): protocol for protocol in _PROTOCOLS}
 
 
-def rules(legacy_rules: Sequence[V1Rule], where: str, subject: str) -> list[dict[str, Any]]:
+def rules(legacy_rules: Sequence[V1Rule], where: str, subject: str) -> list[dict[str, object]]:
     """The v3 trees of rules. Raises InvalidValue for an action or a network that is none."""
     return [_rule(one, f"{where}[{index}]", subject) for index, one in enumerate(legacy_rules)]
 
@@ -40,12 +39,12 @@ def protocol(value: int | str | None) -> int | str | None:
     return _BY_NAME.get(value.lower(), value) if isinstance(value, str) else value
 
 
-def _rule(rule: V1Rule, where: str, subject: str) -> dict[str, Any]:
+def _rule(rule: V1Rule, where: str, subject: str) -> dict[str, object]:
     action = _ACTIONS.get(rule.action.lower())
     if action is None:
         allowed = "must be one of allow, deny, log, pass"
         raise InvalidValue(f"{where}.action", rule.action, allowed, subject)
-    tree: dict[str, Any] = {
+    tree: dict[str, object] = {
         "action": action,
         "ipVersion": rule.ipVersion,
         "protocol": protocol(rule.protocol),
@@ -58,7 +57,7 @@ def _rule(rule: V1Rule, where: str, subject: str) -> dict[str, Any]:
     return {name: value for name, value in tree.items() if value not in (None, {})}
 
 
-def _side(side: V1EntityRule, where: str, subject: str) -> dict[str, Any]:
+def _side(side: V1EntityRule, where: str, subject: str) -> dict[str, object]:
     tree = {
         "nets": _networks(side.nets, side.net, f"{where}.net", subject),
         "selector": _joined(side.selector, side.tag, "&&"),

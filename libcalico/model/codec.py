@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from libcalico.errors import NO_DOCUMENT, InvalidValue
+from libcalico.model.base.base import Struct
 from libcalico.model.base.overlay import overlay
 from libcalico.model.keys import (
     AffinityKey,
@@ -47,7 +48,7 @@ _TIERED = (
     StagedGlobalNetworkPolicy,
 )
 _ENCODER = msgspec.json.Encoder(order="deterministic")
-_PLAIN_TYPES: dict[type, Any] = {
+_PLAIN_TYPES: dict[type, type[Struct]] = {
     BlockKey: Block,
     AffinityKey: BlockAffinity,
     HandleKey: Handle,
@@ -61,11 +62,11 @@ _AT = re.compile(r"(?s)^(.*?) - at `(?:key in )?\$\.?(.*)`$")
 
 
 @cache
-def _decoder(type_: Any) -> Any:
+def _decoder(type_: type[Struct]) -> msgspec.json.Decoder[Struct]:
     return msgspec.json.Decoder(type_)
 
 
-def type_of(key: Key) -> Any:
+def type_of(key: Key) -> type[Struct]:
     """The struct type that a key's value has. Raises UnsupportedKind."""
     if isinstance(key, ResourceKey):
         return KINDS[key.kind].type if key.kind in KINDS else kind_named(key.kind).type
@@ -80,7 +81,7 @@ def decode_value(key: Key, raw: bytes) -> Any:
     return value
 
 
-def _decode(key: Key, raw: bytes) -> Any:
+def _decode(key: Key, raw: bytes) -> Struct:
     type_ = type_of(key)
     try:
         return _decoder(type_).decode(raw)
@@ -92,7 +93,7 @@ def _decode(key: Key, raw: bytes) -> Any:
         raise InvalidValue("$", _short(raw), f"must be JSON: {problem}", str(key)) from None
 
 
-def encode_value(key: Key, value: Any, base: bytes | None = None) -> bytes:
+def encode_value(key: Key, value: Struct, base: bytes | None = None) -> bytes:
     """The bytes to store for `value`; `base` is what it was read from (CODEC-2)."""
     if isinstance(value, _TIERED):
         value = policy.stored(value)
@@ -104,12 +105,12 @@ def encode_value(key: Key, value: Any, base: bytes | None = None) -> bytes:
     return _escape(fresh)
 
 
-def shown_value(value: Any) -> bytes:
+def shown_value(value: Struct) -> bytes:
     """The JSON of a resource as people see it: without what only the datastore needs."""
     return _escape(_encode(value))
 
 
-def resource_from_tree(tree: Mapping[str, Any], *, strict: bool = False) -> Resource:
+def resource_from_tree(tree: Mapping[str, object], *, strict: bool = False) -> Resource:
     """A resource from parsed YAML or JSON; its kind decides the type.
 
     With `strict`, fields that the type does not have are refused (`calicoctl`). Raises
@@ -119,9 +120,10 @@ def resource_from_tree(tree: Mapping[str, Any], *, strict: bool = False) -> Reso
     if not isinstance(word, str) or not word:
         raise InvalidValue("kind", word, "must name a resource kind")
     kind = kind_named(word)
-    name = (tree.get("metadata") or {}).get("name", "") if isinstance(tree, Mapping) else ""
+    metadata = tree.get("metadata")
+    name = metadata.get("name", "") if isinstance(metadata, Mapping) else ""
     subject = f"{kind.name}({name})"
-    cleaned = _without_nulls(tree)
+    cleaned = {field: _without_nulls(value) for field, value in tree.items() if value is not None}
     if strict:
         unknown = unknown_fields(kind.type, cleaned)
         if unknown:
@@ -133,7 +135,7 @@ def resource_from_tree(tree: Mapping[str, Any], *, strict: bool = False) -> Reso
     return value
 
 
-def unknown_fields(type_: Any, tree: Any, path: str = "") -> list[str]:
+def unknown_fields(type_: type[msgspec.Struct], tree: object, path: str = "") -> list[str]:
     """Paths of the members of `tree` that the struct type has no field for."""
     from libcalico.model.base.overlay import item_struct, struct_fields
 
@@ -157,7 +159,7 @@ def unknown_fields(type_: Any, tree: Any, path: str = "") -> list[str]:
     return unknown
 
 
-def _encode(value: Any) -> bytes:
+def _encode(value: Struct) -> bytes:
     metadata = getattr(value, "metadata", None)
     if metadata is not None and (metadata.resourceVersion or metadata.selfLink):
         blank = msgspec.structs.replace(metadata, resourceVersion="", selfLink="")
@@ -182,7 +184,7 @@ def _escape(raw: bytes) -> bytes:
     return raw
 
 
-def _decode_lenient(subject: str, type_: Any, raw: bytes) -> Any:
+def _decode_lenient(subject: str, type_: type[Struct], raw: bytes) -> Struct:
     # The strict decoder stops at the first wrong type, before it has seen the rest.
     try:
         tree = _without_nulls(msgspec.json.decode(raw))
@@ -194,7 +196,7 @@ def _decode_lenient(subject: str, type_: Any, raw: bytes) -> Any:
         raise _invalid(subject, problem, tree) from None
 
 
-def _without_nulls(tree: Any) -> Any:
+def _without_nulls(tree: object) -> object:
     if isinstance(tree, Mapping):
         return {key: _without_nulls(value) for key, value in tree.items() if value is not None}
     if isinstance(tree, list):
@@ -202,14 +204,14 @@ def _without_nulls(tree: Any) -> Any:
     return tree
 
 
-def _invalid(subject: str, problem: msgspec.ValidationError, tree: Any) -> InvalidValue:
+def _invalid(subject: str, problem: msgspec.ValidationError, tree: object) -> InvalidValue:
     text = str(problem)
     match = _AT.match(text)
     rule, path = (match[1], match[2]) if match else (text, "")
     return InvalidValue(path or "$", _at(tree, path), rule[:1].lower() + rule[1:], subject)
 
 
-def _at(tree: Any, path: str) -> Any:
+def _at(tree: object, path: str) -> object:
     for step in re.findall(r"[^.\[\]]+", path):
         if isinstance(tree, Mapping):
             tree = tree.get(step)

@@ -6,8 +6,9 @@ from __future__ import annotations
 from functools import cache
 from ipaddress import ip_network
 from types import UnionType
-from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
+import msgspec
 from msgspec.structs import replace
 
 from libcalico import durations
@@ -34,6 +35,7 @@ from libcalico.model.validation.endpoint import expected_name
 from libcalico.model.validation.pool import DEFAULT_BLOCK_SIZE
 
 R = TypeVar("R", bound=Resource)
+S = TypeVar("S", bound=msgspec.Struct)
 
 LEAK_GRACE = "15m0s"
 METRICS_PORT = 9094
@@ -105,7 +107,7 @@ def _felix(spec: FelixConfigurationSpec) -> FelixConfigurationSpec:
 def _controllers(spec: KubeControllersConfigurationSpec) -> KubeControllersConfigurationSpec:
     controllers = spec.controllers
     port = spec.prometheusMetricsPort
-    filled: dict[str, Any] = {}
+    filled: dict[str, object] = {}
     if controllers.node is not None and controllers.node.leakGracePeriod is None:
         filled["node"] = replace(controllers.node, leakGracePeriod=LEAK_GRACE)
     if controllers.loadBalancer is not None and not controllers.loadBalancer.assignIPs:
@@ -122,21 +124,17 @@ def _controllers(spec: KubeControllersConfigurationSpec) -> KubeControllersConfi
     )
 
 
-def canonical_durations(value: R) -> R:
+def canonical_durations(value: S) -> S:
     """The value with every duration as Go writes it; what is no duration stays as it is."""
-    return cast(R, _canonical(value))
-
-
-def _canonical(value: Any) -> Any:
-    changed: dict[str, Any] = {}
+    changed: dict[str, object] = {}
     for name, is_duration in _duration_paths(value.__class__):
         old = getattr(value, name)
         if old is None:
             continue
         if isinstance(old, list):
-            new: Any = [_canonical(item) for item in old]
+            new: object = [canonical_durations(item) for item in old]
         else:
-            new = _duration_text(old) if is_duration else _canonical(old)
+            new = _duration_text(old) if is_duration else canonical_durations(old)
         if new != old:
             changed[name] = new
     return replace(value, **changed) if changed else value
@@ -150,7 +148,7 @@ def _duration_text(text: str) -> str:
 
 
 @cache
-def _duration_paths(type_: Any) -> tuple[tuple[str, bool], ...]:
+def _duration_paths(type_: type[msgspec.Struct]) -> tuple[tuple[str, bool], ...]:
     """The fields of a struct type that are durations (True) or hold some further down."""
     paths = []
     for name, hint in get_type_hints(type_, include_extras=True).items():

@@ -10,7 +10,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from libcalico.model.base.overlay import item_struct, struct_fields
 from libcalico.model.enforcement.states import Row
@@ -31,12 +32,12 @@ it.
 """
 
 
-def leaves(type_: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
+def leaves(type_: type[msgspec.Struct], prefix: str = "") -> Iterator[tuple[str, str]]:
     """(path, path as shown) of every field that holds a value; lists are shown with `[]`."""
     yield from _leaves(type_, prefix, prefix)
 
 
-def _leaves(type_: Any, path: str, shown: str) -> Iterator[tuple[str, str]]:
+def _leaves(type_: type[msgspec.Struct], path: str, shown: str) -> Iterator[tuple[str, str]]:
     for name, hint in struct_fields(type_).items():
         below = f"{path}.{name}" if path else name
         text = f"{shown}.{name}" if shown else name

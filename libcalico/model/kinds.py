@@ -69,7 +69,7 @@ class Kind:
     name: str
     plural: str
     namespaced: bool
-    type: Any
+    type: type[Resource]
     aliases: tuple[str, ...] = ()
     internal: bool = False
     other_family: str = ""
@@ -81,7 +81,7 @@ class Kind:
 
 
 def _row(
-    type_: Any, plural: str, aliases: str = "", *, namespaced: bool = False, **more: Any
+    type_: type[Resource], plural: str, aliases: str = "", *, namespaced: bool = False, **more: Any
 ) -> Kind:
     name = more.pop("name", type_.__name__)
     return Kind(name, plural, namespaced, type_, tuple(aliases.split()), **more)

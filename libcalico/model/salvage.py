@@ -56,20 +56,20 @@ def salvage(key: Key, raw: bytes) -> Resource | None:
     return resource
 
 
-def _tree(raw: bytes) -> Any:
+def _tree(raw: bytes) -> object:
     try:
         return msgspec.json.decode(raw)
     except NO_DOCUMENT:
         return None
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
+def _mapping(value: object) -> Mapping[str, object]:
     if not isinstance(value, Mapping):
         return {}
     return {name: one for name, one in value.items() if one is not None}
 
 
-def _metadata(key: ResourceKey, tree: Mapping[str, Any]) -> Metadata:
+def _metadata(key: ResourceKey, tree: Mapping[str, object]) -> Metadata:
     members = _mapping(tree.get("metadata"))
     try:
         metadata = msgspec.convert(members, Metadata)
@@ -84,7 +84,7 @@ def _metadata(key: ResourceKey, tree: Mapping[str, Any]) -> Metadata:
     )
 
 
-def _spec(type_: Any, value: Any) -> Any:
+def _spec(type_: Any, value: object) -> Any:
     fields = struct_fields(type_)
     members = _mapping(value)
     doubtful = not isinstance(value, Mapping)
@@ -116,7 +116,7 @@ def _spec(type_: Any, value: Any) -> Any:
     return type_(**known)
 
 
-def _parameters(value: Any) -> FelixConfigurationSpec:
+def _parameters(value: object) -> FelixConfigurationSpec:
     fields = struct_fields(FelixConfigurationSpec)
     known: dict[str, Any] = {}
     for name, one in _mapping(value).items():
@@ -126,7 +126,7 @@ def _parameters(value: Any) -> FelixConfigurationSpec:
     return FelixConfigurationSpec(**known)
 
 
-def _member(name: str, type_: Any, value: Any) -> Any:
+def _member(name: str, type_: object, value: object) -> object:
     """What can be read of one member; None when its meaning is lost."""
     if name in _RULES:
         return [_rule(one) for one in value] if isinstance(value, list) else [UNREADABLE]
@@ -140,11 +140,11 @@ def _member(name: str, type_: Any, value: Any) -> Any:
     return None
 
 
-def _texts(value: Mapping[str, Any]) -> dict[str, str]:
+def _texts(value: Mapping[str, object]) -> dict[str, str]:
     return {str(key): one for key, one in value.items() if isinstance(one, str)}
 
 
-def _rule(value: Any) -> Rule:
+def _rule(value: object) -> Rule:
     try:
         return msgspec.convert(value, Rule)
     except msgspec.ValidationError:

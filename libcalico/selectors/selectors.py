@@ -18,7 +18,6 @@ import hashlib
 import re
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
 
 from libcalico.errors import InvalidValue
 from libcalico.selectors.compiler import compiled
@@ -76,9 +75,9 @@ class Selector:
     def __init__(self, root: Node) -> None:
         self.root = root
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         # Asked only while the slot is empty.
-        value: Any
+        value: object
         if name == "matches":
             value = compiled(self.root)
         elif name == "text":

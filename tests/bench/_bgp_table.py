@@ -40,7 +40,7 @@ def put_block(store: Store, node: str, cidr: str) -> None:
     """What IPAM writes when a node claims a block; the affinity is the claim."""
     network = ip_network(cidr)
     block = Block(cidr=cidr, affinity=f"host:{node}", allocations=[None] * 64)
-    pairs: dict[Key, object] = {
+    pairs: dict[Key, Block | BlockAffinity] = {
         BlockKey(network): block,
         AffinityKey(node, network): BlockAffinity(state="confirmed"),
     }

@@ -15,6 +15,7 @@ from libcalico.datastore.kubernetes.metadata import GROUP, V3, Tree, packed, unp
 from libcalico.errors import InvalidValue
 from libcalico.model import codec
 from libcalico.model.keys import Key, ResourceKey
+from libcalico.model.kinds import Resource
 
 _STATUS = frozenset({"CalicoNodeStatus", "IPPool", "KubeControllersConfiguration", "Tier"})
 _OPTIONAL = frozenset(
@@ -107,9 +108,9 @@ class CustomResource:
         return found
 
 
-def _named(key: ResourceKey, value: object) -> object:
+def _named(key: ResourceKey, value: Resource) -> Resource:
     """Refuse a resource under another's key: the name in it must be the key's."""
-    meta = value.metadata  # type: ignore[attr-defined]
+    meta = value.metadata
     if meta.name != key.name or (key.namespace and meta.namespace != key.namespace):
         raise InvalidValue(
             "metadata.name", f"{meta.namespace}/{meta.name}", "must be its key's", str(key)

@@ -11,16 +11,18 @@ Tested in tests/libcalico/test_codec.py.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeVar
 
 import msgspec
+
+T = TypeVar("T")
 
 
 class Struct(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The base of every stored object and of its parts."""
 
 
-def always(default: Any) -> Any:
+def always(default: T) -> T:
     """A field with a default that is written even when it holds that default."""
     if isinstance(default, (list, dict)):
         # An empty container behind a lambda: a bare `list` factory counts as "a default".

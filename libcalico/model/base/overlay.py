@@ -15,7 +15,7 @@ from __future__ import annotations
 import types
 import typing
 from functools import cache
-from typing import Any, Union, get_args, get_origin
+from typing import Union, get_args, get_origin
 
 import msgspec
 
@@ -26,7 +26,7 @@ _RAW_LIST = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 @cache
-def struct_fields(type_: Any) -> dict[str, Any]:
+def struct_fields(type_: type[msgspec.Struct]) -> dict[str, object]:
     """The JSON names of a struct type's fields and their types."""
     hints = typing.get_type_hints(type_)
     return {
@@ -38,7 +38,7 @@ def struct_fields(type_: Any) -> dict[str, Any]:
 
 
 @cache
-def item_struct(type_: Any) -> tuple[Any, bool]:
+def item_struct(type_: object) -> tuple[type[msgspec.Struct] | None, bool]:
     """The struct inside a field's type and whether the field is a list of them."""
     origin = get_origin(type_)
     if origin in (Union, types.UnionType):
@@ -52,7 +52,7 @@ def item_struct(type_: Any) -> tuple[Any, bool]:
     return None, False
 
 
-def overlay(type_: Any, fresh: bytes, base: bytes) -> bytes:
+def overlay(type_: type[msgspec.Struct], fresh: bytes, base: bytes) -> bytes:
     """`fresh` with the unknown members of `base`; `fresh` itself where base is no object."""
     new = _RAW_MAP.decode(fresh)
     try:
@@ -85,7 +85,7 @@ def overlay(type_: Any, fresh: bytes, base: bytes) -> bytes:
     return msgspec.json.encode(new) if changed else fresh
 
 
-def _overlay_list(type_: Any, fresh: bytes, base: bytes) -> bytes:
+def _overlay_list(type_: type[msgspec.Struct], fresh: bytes, base: bytes) -> bytes:
     new = _RAW_LIST.decode(fresh)
     try:
         old = [bytes(item) for item in _RAW_LIST.decode(base)]
@@ -107,7 +107,7 @@ def _overlay_list(type_: Any, fresh: bytes, base: bytes) -> bytes:
     return msgspec.json.encode(out)
 
 
-def _project(type_: Any, raw: bytes) -> Any:
+def _project(type_: type[msgspec.Struct], raw: bytes) -> msgspec.Struct | None:
     try:
         return msgspec.json.decode(raw, type=type_)
     except msgspec.ValidationError:

@@ -19,7 +19,7 @@ import msgspec
 from libcalico.errors import InvalidValue
 from libcalico.model.base.numorstring import as_number
 
-_NAMES: dict[Any, str] = {
+_NAMES: dict[object, str] = {
     str: "text",
     bool: "true or false",
     int: "a whole number",
@@ -31,7 +31,9 @@ _AS_NUMBERS = frozenset({"asNumber", "localASNumber", "asPathPrefix", "prefix"})
 """Fields whose numbers may be text (`"65000"`, `"1.10"`): the structs refuse any other text."""
 
 
-def shape_problems(type_: Any, tree: Mapping[str, Any], subject: str = "") -> list[InvalidValue]:
+def shape_problems(
+    type_: type[msgspec.Struct], tree: Mapping[str, object], subject: str = ""
+) -> list[InvalidValue]:
     """Unknown fields, wrong types and missing fields of a tree. Null counts as absent."""
     return [
         InvalidValue(path, shown(value), rule, subject)
@@ -39,18 +41,18 @@ def shape_problems(type_: Any, tree: Mapping[str, Any], subject: str = "") -> li
     ]
 
 
-def shown(value: Any) -> Any:
+def shown(value: object) -> object:
     """A value as an error names it: long ones and whole trees are cut short."""
     if isinstance(value, str):
         return value if len(value) <= 80 else value[:77] + "..."
     return value if isinstance(value, (int, float, bool, type(None))) else "..."
 
 
-Found = Iterator[tuple[str, Any, str]]
+Found = Iterator[tuple[str, object, str]]
 
 
 @cache
-def _fields(type_: Any) -> dict[str, tuple[Any, bool]]:
+def _fields(type_: type[msgspec.Struct]) -> dict[str, tuple[object, bool]]:
     hints = get_type_hints(type_, include_extras=True)
     return {
         field.encode_name: (hints[field.name], field.required)
@@ -58,7 +60,7 @@ def _fields(type_: Any) -> dict[str, tuple[Any, bool]]:
     }
 
 
-def _struct(type_: Any, tree: Mapping[str, Any], path: str) -> Found:
+def _struct(type_: type[msgspec.Struct], tree: Mapping[str, object], path: str) -> Found:
     fields = _fields(type_)
     for name, value in tree.items():
         where = f"{path}.{name}" if path else str(name)
@@ -74,7 +76,7 @@ def _struct(type_: Any, tree: Mapping[str, Any], path: str) -> Found:
             yield f"{path}.{name}" if path else name, None, "is required"
 
 
-def _value(type_: Any, value: Any, path: str) -> Found:
+def _value(type_: object, value: object, path: str) -> Found:
     origin = get_origin(type_)
     if origin is Annotated:
         type_ = get_args(type_)[0]
@@ -104,18 +106,18 @@ def _value(type_: Any, value: Any, path: str) -> Found:
         yield path, value, _rule([type_], value)
 
 
-def _as_numbers(type_: Any, value: Any, path: str) -> Found:
+def _as_numbers(type_: object, value: object, path: str) -> Found:
     if isinstance(value, list):
         for index, item in enumerate(value):
             yield from _as_numbers(get_args(type_)[0], item, f"{path}[{index}]")
-    elif int in get_args(type_):
+    elif int in get_args(type_) and isinstance(value, (int, str)):
         try:
             as_number(value)
         except ValueError as problem:
             yield path, value, str(problem)
 
 
-def _mapping(inner: Any, value: Any, path: str) -> Found:
+def _mapping(inner: object, value: object, path: str) -> Found:
     if not isinstance(value, Mapping):
         yield path, value, "must be a mapping"
         return
@@ -129,7 +131,7 @@ def _mapping(inner: Any, value: Any, path: str) -> Found:
             yield from _value(inner, item, where)
 
 
-def _one_of(members: tuple[Any, ...], value: Any, path: str) -> Found:
+def _one_of(members: tuple[object, ...], value: object, path: str) -> Found:
     members = tuple(one for one in members if one is not type(None))
     if len(members) == 1:
         yield from _value(members[0], value, path)
@@ -137,17 +139,16 @@ def _one_of(members: tuple[Any, ...], value: Any, path: str) -> Found:
         yield path, value, _rule(list(members), value)
 
 
-def _is(type_: Any, value: Any) -> bool:
+def _is(type_: object, value: object) -> bool:
     if type_ is int:
         # Beyond 64 bits Go has no integer.
-        number = isinstance(value, int) and not isinstance(value, bool)
-        return number and -_INT64 <= value < _INT64
+        return isinstance(value, int) and type(value) is not bool and -_INT64 <= value < _INT64
     if type_ is float:
         return isinstance(value, (int, float)) and not isinstance(value, bool)
-    return isinstance(value, type_)
+    return isinstance(type_, type) and isinstance(value, type_)
 
 
-def _rule(members: list[Any], value: Any) -> str:
+def _rule(members: list[object], value: object) -> str:
     expected = " or ".join(dict.fromkeys(_NAMES.get(one, str(one)) for one in members))
     if members == [str] and isinstance(value, (int, float, bool)):
         return f"must be {expected}: put it in quotes"

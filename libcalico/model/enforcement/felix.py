@@ -8,8 +8,6 @@ default.
 
 from __future__ import annotations
 
-from typing import Any
-
 from libcalico.model.enforcement.states import Row, State
 
 ENFORCED = """
@@ -59,7 +57,7 @@ _STORED: tuple[tuple[str, str], ...] = (
     ("neighbours are answered for as always", "localSubnetL2ReachabilityRefreshInterval"),
 )
 
-_HARMLESS: dict[str, tuple[str, tuple[Any, ...]]] = {
+_HARMLESS: dict[str, tuple[str, tuple[object, ...]]] = {
     "useInternalDataplaneDriver": ("the data plane is part of felix", (True,)),
     "metadataAddr": ("OpenStack is not served", ("127.0.0.1", "none")),
     "metadataPort": ("OpenStack is not served", (8775,)),
@@ -126,7 +124,7 @@ _INFORMATION: tuple[tuple[str, str], ...] = (
 )
 
 
-def _other_features(value: Any, _spec: Any) -> bool:
+def _other_features(value: object, _spec: object) -> bool:
     """Whether a feature is named that felix does not ask this list about."""
     named = (part.partition("=") for part in str(value).split(","))
     return any(word and name.strip() != "ChecksumOffloadBroken" for name, _, word in named)

@@ -6,10 +6,11 @@ Tested in tests/libcalico/test_enforcement.py.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
 
 from libcalico.model.enforcement.felix import FELIX
 from libcalico.model.enforcement.states import Row, State
+from libcalico.model.resources.rules import ICMPFields, Rule
 
 Rows = dict[str, Row]
 
@@ -19,7 +20,7 @@ def enforced(why: str, *paths: str) -> Rows:
     return {path: Row(State.ENFORCED, why) for path in paths}
 
 
-def stored(why: str, *paths: str, harmless: tuple[Any, ...] = ()) -> Rows:
+def stored(why: str, *paths: str, harmless: tuple[object, ...] = ()) -> Rows:
     """Fields that ask for something but that no component acts on."""
     return {path: Row(State.STORED, why, harmless) for path in paths}
 
@@ -49,14 +50,14 @@ METADATA: Rows = {
 """Rows of every kind."""
 
 
-def _crowded(value: Any, rule: Any) -> bool:
+def _crowded(icmp: ICMPFields, rule: Rule) -> bool:
     """An excluded ICMP type that no single rule of the kernel can exclude."""
-    return value.type is None or (rule.protocol is None and rule.notProtocol is not None)
+    return icmp.type is None or (rule.protocol is None and rule.notProtocol is not None)
 
 
-def _quality(value: Any, _metadata: Any) -> bool:
+def _quality(annotations: Mapping[str, str], _metadata: object) -> bool:
     """Annotations that ask for a limit or a mark of a pod's traffic."""
-    return any(name.startswith("qos.projectcalico.org/") for name in value)
+    return any(name.startswith("qos.projectcalico.org/") for name in annotations)
 
 
 def _rules(at: str) -> Rows:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 
 class State(enum.Enum):
@@ -30,10 +29,10 @@ class Row:
 
     state: State
     why: str
-    harmless: tuple[Any, ...] = ()
-    asks: Callable[[Any, Any], bool] | None = None
+    harmless: tuple[object, ...] = ()
+    asks: Callable[..., bool] | None = None
 
-    def lacks(self, value: Any, around: Any = None) -> bool:
+    def lacks(self, value: object, around: object = None) -> bool:
         """Whether a set value asks for what does not happen."""
         if self.state in (State.ENFORCED, State.INFORMATION):
             return False
@@ -42,5 +41,5 @@ class Row:
         return _plain(value) not in {_plain(one) for one in self.harmless}
 
 
-def _plain(value: Any) -> str:
+def _plain(value: object) -> str:
     return str(value).lower()

@@ -76,14 +76,14 @@ class _Field:
     attribute: str
     name: str
     pattern: str
-    default: Any
+    default: object
     row: Row | None
     descend: bool
     many: bool
 
 
 @cache
-def _fields(kind: str, class_: Any, pattern: str) -> tuple[_Field, ...]:
+def _fields(kind: str, class_: type[msgspec.Struct], pattern: str) -> tuple[_Field, ...]:
     """The fields of a struct that have to be looked at: of most objects they are few."""
     hints, defaults, fields = struct_fields(class_), _defaults(class_), []
     for attribute, name in zip(class_.__struct_fields__, hints, strict=True):
@@ -99,7 +99,9 @@ def _fields(kind: str, class_: Any, pattern: str) -> tuple[_Field, ...]:
     return tuple(fields)
 
 
-def _walk(kind: str, value: Any, pattern: str, path: str, action: str) -> Iterator[tuple[str, str]]:
+def _walk(
+    kind: str, value: msgspec.Struct, pattern: str, path: str, action: str
+) -> Iterator[tuple[str, str]]:
     action = getattr(value, "action", action) if isinstance(value, Rule) else action
     for field in _fields(kind, value.__class__, pattern):
         content = getattr(value, field.attribute)
@@ -120,7 +122,7 @@ def _instead(action: str) -> str:
 
 
 @cache
-def _defaults(type_: Any) -> dict[str, Any]:
+def _defaults(type_: type[msgspec.Struct]) -> dict[str, object]:
     defaults = {}
     for field in msgspec.structs.fields(type_):
         made = field.default_factory

@@ -8,8 +8,6 @@ Tested in tests/libcalico/test_golden.py.
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 from msgspec.structs import force_setattr
 
@@ -257,9 +255,9 @@ class FelixConfigurationSpec(Struct, frozen=True):
             if value is not None:
                 force_setattr(self, name, numorstring.port_or_as_is(value))
 
-    def set_fields(self) -> dict[str, Any]:
+    def set_fields(self) -> dict[str, object]:
         """The parameters that are set, by their stored names, as plain values."""
-        fields: dict[str, Any] = msgspec.to_builtins(self)
+        fields: dict[str, object] = msgspec.to_builtins(self)
         if not self.bpfLogLevel:
             del fields["bpfLogLevel"]
         return fields

@@ -11,7 +11,6 @@ Tested in tests/libcalico/test_validate.py and tests/libcalico/test_invalid_docu
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from libcalico.errors import InvalidValue
 from libcalico.model.kinds import KINDS, Resource
@@ -44,7 +43,7 @@ def validate(resource: Resource) -> None:
         raise errors[0]
 
 
-_CHECKS: dict[str, Callable[[Any, Problems], None]] = {
+_CHECKS: dict[str, Callable[..., None]] = {
     "Node": validate_node.check,
     "WorkloadEndpoint": validate_endpoint.check,
     "HostEndpoint": validate_endpoint.check_host,
