@@ -26,7 +26,8 @@ from libcalico.model.resources.felixconfig import (
     ProtoPort,
     RouteTableRange,
 )
-from libcalico.model.validation import felix as felix
+from libcalico.model.validation import felix
+from libcalico.model.validation import felix_tables as tables
 
 ANY_PORT: Piece = {
     **limits(1, 65535),
@@ -36,17 +37,17 @@ NUMERIC_PORT: Piece = {**limits(1, 65535), "pattern": f"^{PORT_NUMBERS}$"}
 
 SPEC: dict[str, Piece] = {
     "nodeSelector": SELECTOR,
-    **{name: any_case(allowed) for name, allowed in felix.WORDS.items()},
-    **{name: words(allowed) for name, allowed in felix.CHOICES.items()},
-    **{name: limits(low, high) for name, (low, high) in felix.LIMITS.items()},
-    **{name: each(network(version)) for name, version in felix.CIDRS.items()},
-    **{name: address(version) for name, version in felix.ADDRESSES.items()},
-    **{name: pattern(expression) for name, (expression, _) in felix.PATTERNS.items()},
-    **{name: NOT_NEGATIVE for name in felix.DURATIONS if name not in felix.MAY_BE_NEGATIVE},
+    **{name: any_case(allowed) for name, allowed in tables.WORDS.items()},
+    **{name: words(allowed) for name, allowed in tables.CHOICES.items()},
+    **{name: limits(low, high) for name, (low, high) in tables.LIMITS.items()},
+    **{name: each(network(version)) for name, version in tables.CIDRS.items()},
+    **{name: address(version) for name, version in tables.ADDRESSES.items()},
+    **{name: pattern(expression) for name, (expression, _) in tables.PATTERNS.items()},
+    **{name: NOT_NEGATIVE for name in tables.DURATIONS if name not in tables.MAY_BE_NEGATIVE},
     "kubeNodePortRanges": each(NUMERIC_PORT, felix.MAX_RANGES),
     "natPortRange": ANY_PORT,
     "bpfPSNATPorts": ANY_PORT,
-    "bpfForceTrackPacketsFromIfaces": each(pattern(felix.INTERFACE_FILTER, empty=False)),
+    "bpfForceTrackPacketsFromIfaces": each(pattern(tables.INTERFACE_FILTER, empty=False)),
     "openstackRegion": {"maxLength": felix.MAX_REGION},
     "istioDSCPMark": limits(0, 63),
 }
@@ -63,7 +64,7 @@ TABLE: dict[type, dict[str, Piece]] = {
         "net": network(empty=True),
     },
     RouteTableRange: {
-        "min": filled(limits(1, felix.MAX_32)),
-        "max": filled(limits(1, felix.MAX_32)),
+        "min": filled(limits(1, tables.MAX_32)),
+        "max": filled(limits(1, tables.MAX_32)),
     },
 }

@@ -1,8 +1,6 @@
-"""Rules of FelixConfiguration (docs/reference/data-model.md#felixconfiguration), mostly one table
-by field.
+"""Rules of FelixConfiguration (docs/reference/data-model.md#felixconfiguration).
 
-Words are taken in any letter case where Felix takes them so. A field that stands in no
-table here is checked by its type alone, as in Calico.
+The rules of single parameters are the tables of libcalico/model/validation/felix_tables.py.
 Tested in tests/libcalico/test_invalid_documents.py.
 """
 
@@ -10,10 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import get_type_hints
 
 from libcalico.model.base import numorstring
-from libcalico.model.base.meta import Duration
 from libcalico.model.resources.felixconfig import (
     FelixConfiguration,
     FelixConfigurationSpec,
@@ -22,147 +18,21 @@ from libcalico.model.resources.felixconfig import (
     RouteTableRange,
 )
 from libcalico.model.validation.checks import INTERFACE, SINGLE_LABEL, Problems, indexed
-
-LEVELS = ("Trace", "Debug", "Info", "Warning", "Error", "Fatal")
-SWITCH = ("Enabled", "Disabled")
-ACCEPT, DENY = ("Accept", "Return"), ("Drop", "Reject")
-
-WORDS: dict[str, tuple[str, ...]] = {
-    "bpfEnforceRPF": ("Disabled", "Strict", "Loose"),
-    "bpfExternalServiceMode": ("Tunnel", "DSR"),
-    "bpfLogLevel": ("Off", "Info", "Debug"),
-    "bpfMapSizeConntrackScaling": ("Disabled", "DoubleIfFull"),
-    "chainInsertMode": ("Insert", "Append"),
-    "defaultEndpointToHostAction": ("Drop", "Accept", "Return"),
-    "iptablesBackend": ("Auto", "Legacy", "NFT"),
-    "iptablesFilterAllowAction": ACCEPT,
-    "iptablesFilterDenyAction": DENY,
-    "iptablesMangleAllowAction": ACCEPT,
-    "logSeverityFile": LEVELS,
-    "logSeverityScreen": LEVELS,
-    "logSeveritySys": LEVELS,
-    "nftablesFilterAllowAction": ACCEPT,
-    "nftablesFilterDenyAction": DENY,
-    "nftablesMangleAllowAction": ACCEPT,
-    "routeSource": ("WorkloadIPs", "CalicoIPAM"),
-}
-"""In any letter case."""
-
-CHOICES: dict[str, tuple[str, ...]] = {
-    "awsSrcDstCheck": ("DoNothing", "Enable", "Disable"),
-    "bpfAttachType": ("TC", "TCX", "Netkit"),
-    "bpfConnectTimeLoadBalancing": ("TCP", "Enabled", "Disabled"),
-    "bpfConntrackLogLevel": ("Off", "Debug"),
-    "bpfConntrackMode": ("Auto", "Userspace", "BPFProgram"),
-    "bpfHostNetworkedNATWithoutCTLB": SWITCH,
-    "bpfJITHardening": ("Auto", "Strict"),
-    "bpfOverlayHostSourceIP": ("TunnelAddress", "HostAddress"),
-    "bpfProfiling": SWITCH,
-    "bpfRedirectToPeer": SWITCH,
-    "floatingIPs": SWITCH,
-    "flowLogsLocalReporter": SWITCH,
-    "flowLogsPolicyEvaluationMode": ("None", "Continuous"),
-    "ipForwarding": SWITCH,
-    "istioAmbientMode": SWITCH,
-    "localSubnetL2Reachability": ("Disabled", "PodsAndLoadBalancers"),
-    "logConnectionTransitions": ("Disabled", "FirstResponseAfterLog"),
-    "natOutgoingExclusions": ("IPPoolsOnly", "IPPoolsAndHostIPs"),
-    "nftablesFlowTableOffload": ("All", "Disabled"),
-    "nftablesMode": ("Disabled", "Enabled", "Auto"),
-    "programClusterRoutes": ("Enabled", "Disabled", "EnabledIPIPOnly", "EnabledNoEncapOnly"),
-    "prometheusMetricsClientAuth": (
-        "RequireAndVerifyClientCert",
-        "RequireAnyClientCert",
-        "VerifyClientCertIfGiven",
-        "NoClientCert",
-    ),
-    "serviceLoopPrevention": ("Drop", "Reject", "Disabled"),
-    "windowsManageFirewallRules": SWITCH,
-    "workloadSourceSpoofing": ("Disabled", "Any"),
-}
-
-MAX_32, MAX_INT32, MAX_PRIORITY = 2**32 - 1, 2**31 - 1, 2**31 - 2
-LIMITS: dict[str, tuple[int, int]] = {
-    "bpfExtToServiceConnmark": (0, MAX_32),
-    "bpfKubeProxyHealthzPort": (0, 65535),
-    "bpfMaglevMaxEndpointsPerService": (1, 3000),
-    "bpfMaglevMaxServices": (1, 3000),
-    "bpfMapSizeConntrackCleanupQueue": (1, 2**63 - 1),
-    "debugPort": (0, 65535),
-    "goGCThreshold": (-1, 2**63 - 1),
-    "goMaxProcs": (-1, 2**63 - 1),
-    "goMemoryLimitMB": (-1, 2**63 - 1),
-    "ipv4ElevatedRoutePriority": (1, MAX_PRIORITY),
-    "ipv4NormalRoutePriority": (1, MAX_PRIORITY),
-    "ipv6ElevatedRoutePriority": (1, MAX_PRIORITY),
-    "ipv6NormalRoutePriority": (1, MAX_PRIORITY),
-    "iptablesMarkMask": (0, MAX_32),
-    "logActionRateLimitBurst": (0, 9999),
-    "nftablesMarkMask": (0, MAX_32),
-    "wireguardListeningPort": (1, 65535),
-    "wireguardListeningPortV6": (1, 65535),
-    "wireguardRoutingRulePriority": (1, 32765),
-}
-
-EXPRESSIONS = (
-    "bpfDataIfacePattern",
-    "bpfDisableGROForIfaces",
-    "bpfL3IfacePattern",
-    "logDebugFilenameRegex",
-    "mtuIfacePattern",
-    "nftablesFlowTableDataIfacePattern",
-)
-CIDRS = {"bpfDSROptoutCIDRs": 0, "bpfExcludeCIDRsFromNAT": 0, "externalNodesList": 4}
-ADDRESSES = {
-    "natOutgoingAddress": 4,
-    "deviceRouteSourceAddress": 4,
-    "deviceRouteSourceAddressIPv6": 6,
-}
-MAY_BE_NEGATIVE = frozenset(
-    {
-        "dataplaneWatchdogTimeout",
-        "nftablesRefreshInterval",
-        "localSubnetL2ReachabilityRefreshInterval",
-    }
+from libcalico.model.validation.felix_tables import (
+    ADDRESSES,
+    CHOICES,
+    CIDRS,
+    DURATIONS,
+    EXPRESSIONS,
+    INTERFACE_FILTER,
+    INTERFACE_FILTER_RULE,
+    LIMITS,
+    MAX_32,
+    MAY_BE_NEGATIVE,
+    PATTERNS,
+    WORDS,
 )
 
-DURATIONS = tuple(
-    name
-    for name, type_ in get_type_hints(FelixConfigurationSpec, include_extras=True).items()
-    if type_ in (Duration, Duration | None)
-)
-
-INTERFACE_FILTER = re.compile(r"[a-zA-Z0-9:._+-]{1,15}")
-_FILTER_RULE = "must be 1 to 15 letters, digits, ':', '.', '_', '+' and '-'"
-PATTERNS: dict[str, tuple[re.Pattern[str], str]] = {
-    "featureDetectOverride": (
-        re.compile(r"(\w+=(true|false|),)*(\w+=(true|false|))?"),
-        "must be a list such as Feature=true,Other=false",
-    ),
-    "featureGates": (
-        re.compile(r"(\w+=[^=,]+,)*(\w+=[^=]+)?"),
-        "must be a list such as Gate=value,Other=value",
-    ),
-    "iptablesNATOutgoingInterfaceFilter": (INTERFACE_FILTER, _FILTER_RULE),
-    "logActionRateLimit": (
-        re.compile(r"[1-9][0-9]{0,3}/(second|minute|hour|day)"),
-        "must be <1-9999>/<second, minute, hour or day>",
-    ),
-    "logPrefix": (
-        re.compile(r"[a-zA-Z0-9%: /_-]*"),
-        "must be letters, digits, '%', ':', ' ', '/', '_' and '-'",
-    ),
-    "logConnectionTransitionsPrefix": (
-        re.compile(r"[a-zA-Z0-9%: /_-]*"),
-        "must be letters, digits, '%', ':', ' ', '/', '_' and '-'",
-    ),
-    "prometheusMetricsHost": (
-        re.compile(r"[a-zA-Z0-9:._+-]{1,64}"),
-        "must be an address or a host name of at most 64 characters",
-    ),
-    "wireguardInterfaceName": (INTERFACE, "must be an interface's name"),
-    "wireguardInterfaceNameV6": (INTERFACE, "must be an interface's name"),
-}
 _TIMEOUT = re.compile(r"(([0-9]*(\.[0-9]*)?(ms|s|h|m|us)+)+|Auto)")
 _REPORTER = re.compile(r"[a-zA-Z0-9_ -]+")
 MAX_REGION = 63 - len("openstack-region-")
@@ -277,7 +147,7 @@ def _rest(spec: FelixConfigurationSpec, problems: Problems) -> None:
     interfaces = spec.bpfForceTrackPacketsFromIfaces or ()
     for where, name in indexed("spec.bpfForceTrackPacketsFromIfaces", interfaces):
         if not INTERFACE_FILTER.fullmatch(name):
-            problems.add(where, name, _FILTER_RULE)
+            problems.add(where, name, INTERFACE_FILTER_RULE)
     problems.dscp("spec.istioDSCPMark", spec.istioDSCPMark)
     timeouts = spec.bpfConntrackTimeouts
     for name in timeouts.__struct_fields__ if timeouts is not None else ():
