@@ -8,13 +8,16 @@ Tested in tests/libcalico/test_conversion.py.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from libcalico.errors import InvalidValue
-from libcalico.model.validation.checks import MAX_NAME, NAME
-
-_QUALIFIED = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
+from libcalico.model.validation.kubernetes_names import (
+    MAX_LABEL,
+    SINGLE_LABEL,
+    is_label_value,
+    is_name,
+    is_qualified_name,
+)
 
 Tree = Mapping[str, object]
 """A parsed JSON or YAML object."""
@@ -65,7 +68,7 @@ def only(tree: Tree, known: frozenset[str], path: str) -> None:
 def name_of(tree: Tree) -> str:
     """`metadata.name`, which must be there and be a Kubernetes name."""
     name = text(mapping(tree, "metadata", ""), "name", "metadata")
-    if not name or len(name) > MAX_NAME or not NAME.fullmatch(name):
+    if not is_name(name):
         raise InvalidValue("metadata.name", name, "must be a name: lower-case DNS labels")
     return name
 
@@ -73,7 +76,7 @@ def name_of(tree: Tree) -> str:
 def namespace_of(tree: Tree) -> str:
     """`metadata.namespace`, `default` where none is given."""
     namespace = text(mapping(tree, "metadata", ""), "namespace", "metadata") or "default"
-    if len(namespace) > 63 or not NAME.fullmatch(namespace) or "." in namespace:
+    if len(namespace) > MAX_LABEL or not SINGLE_LABEL.fullmatch(namespace):
         raise InvalidValue("metadata.namespace", namespace, "must be one DNS label")
     return namespace
 
@@ -89,20 +92,14 @@ def labels(tree: Tree, name: str, path: str) -> dict[str, str]:
 
 def label_name(key: object, path: str) -> str:
     """A label's name, `[dns.prefix/]name`."""
-    good = False
-    if isinstance(key, str):
-        prefix, slash, name = key.rpartition("/")
-        good = len(name) <= 63 and _QUALIFIED.fullmatch(name) is not None
-        if slash:
-            good = good and len(prefix) <= MAX_NAME and NAME.fullmatch(prefix) is not None
-    if not good:
+    if not isinstance(key, str) or not is_qualified_name(key):
         raise InvalidValue(path, key, "must be the name of a label")
-    return str(key)
+    return key
 
 
 def label_value(value: object, path: str) -> str:
     """A label's value; it can hold no quote, so it can be put into a selector."""
-    if not isinstance(value, str) or len(value) > 63 or (value and not _QUALIFIED.fullmatch(value)):
+    if not isinstance(value, str) or not is_label_value(value):
         raise InvalidValue(path, value, "must be the value of a label")
     return value
 

@@ -43,7 +43,8 @@ from libcalico.model.validation import policy as policy_rules
 from libcalico.model.validation import pool as pool_rules
 from libcalico.model.validation import rules as rule_rules
 from libcalico.model.validation import staged as staged_rules
-from libcalico.model.validation.checks import INTERFACE, INTERFACE_PATTERN, MAX_PORT_NAME
+from libcalico.model.validation.checks import INTERFACE, INTERFACE_PATTERN
+from libcalico.model.validation.kubernetes_names import MAX_PORT_NAME
 
 SWITCH = words(("Enabled", "Disabled"))
 PORT: Piece = {

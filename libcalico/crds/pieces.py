@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterable, Mapping
 
 from libcalico.model.base.numorstring import MAX_AS_NUMBER
-from libcalico.model.validation.checks import MAX_NAME, MAX_SELECTOR, NAME
+from libcalico.model.validation.checks import MAX_SELECTOR
+from libcalico.model.validation.kubernetes_names import MAX_NAME, NAME
 
 Piece = Mapping[str, object]
 MAX_INT64 = 2**63 - 1

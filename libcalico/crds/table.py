@@ -22,8 +22,8 @@ from libcalico.crds.cluster_policies import (
 from libcalico.crds.pieces import Piece
 from libcalico.crds.stored import BlockAffinitySpec, IPAMBlockSpec, IPAMConfigSpec, IPAMHandleSpec
 from libcalico.model.kinds import KINDS
-from libcalico.model.validation.checks import SINGLE_LABEL
 from libcalico.model.validation.cluster import MAX_TIER_NAME
+from libcalico.model.validation.kubernetes_names import SINGLE_LABEL
 
 GROUP, VERSION = "crd.projectcalico.org", "v1"
 AGE = (("Age", "date", ".metadata.creationTimestamp"),)

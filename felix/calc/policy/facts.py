@@ -41,7 +41,7 @@ from libcalico.model import (
 )
 from libcalico.model.resources.policy import EGRESS, INGRESS, NetworkPolicySpec, tier_of
 from libcalico.model.salvage import UNREADABLE
-from libcalico.model.validation.checks import SINGLE_LABEL
+from libcalico.model.validation.kubernetes_names import SINGLE_LABEL
 from libcalico.policy_selectors import policy_selector
 from libcalico.selectors.selectors import Selector, parse
 

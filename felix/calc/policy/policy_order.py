@@ -26,7 +26,7 @@ from felix.calc.policy.items import Item
 from felix.calc.policy_model import EndpointPolicy, Run, TierView
 from felix.calc.work_counters import WorkCounters
 from libcalico.model import ResourceKey, Tier
-from libcalico.model.validation.checks import SINGLE_LABEL
+from libcalico.model.validation.kubernetes_names import SINGLE_LABEL
 
 HOST_ENDPOINT = "HostEndpoint"
 Views = dict[tuple[bool, frozenset[str]], EndpointPolicy]

@@ -7,8 +7,6 @@ Tested in tests/libcalico/test_invalid_documents.py.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
@@ -18,29 +16,20 @@ from libcalico import durations, goregex
 from libcalico.errors import InvalidValue
 from libcalico.host_address import A_HOST, is_host
 from libcalico.model.base.meta import Metadata
+from libcalico.model.validation.kubernetes_names import (
+    MAX_NAME,
+    MAX_PORT_NAME,
+    is_label_value,
+    is_name,
+    is_port_name,
+    is_qualified_name,
+)
+from libcalico.model.validation.network_values import MAX_DSCP, is_dscp, is_mac, is_wireguard_key
 from libcalico.selectors.selectors import parse
 
-_L = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-NAME = re.compile(rf"{_L}(\.{_L})*")
-SINGLE_LABEL = re.compile(_L)
 CONTAINER_ID = re.compile(r"[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?")
 INTERFACE = re.compile(r"[a-zA-Z0-9_.-]{1,15}")
 INTERFACE_PATTERN = re.compile(r"[a-zA-Z0-9_.*-]{1,15}")
-_MAC_OCTETS = (6, 8, 20)
-"""Ethernet, EUI-64 and InfiniBand: what Go's net.ParseMAC takes."""
-_MAC_PARTS = re.compile(
-    r"[0-9a-fA-F]{2}((:[0-9a-fA-F]{2})+|(-[0-9a-fA-F]{2})+)|[0-9a-fA-F]{4}(\.[0-9a-fA-F]{4})+"
-)
-SERVICE_PORT_NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
-MAX_PORT_NAME = 15
-_QUALIFIED = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
-DSCP_NAMES = frozenset(
-    {"DF", "EF"}
-    | {f"AF{level}{drop}" for level in range(1, 5) for drop in range(1, 4)}
-    | {f"CS{level}" for level in range(8)}
-)
-MAX_DSCP = 63
-MAX_NAME = 253
 MAX_SELECTOR = 1024
 MAX_ANNOTATIONS = 256 * 1024
 T = TypeVar("T")
@@ -66,7 +55,7 @@ class Problems(list[InvalidValue]):
         """A DNS subdomain. An empty name is allowed unless `empty` says what is wrong with it."""
         if empty and not value:
             self.add(field, value, empty)
-        if value and (len(value) > MAX_NAME or not NAME.fullmatch(value)):
+        if value and not is_name(value):
             self.add(
                 field,
                 value,
@@ -138,8 +127,7 @@ class Problems(list[InvalidValue]):
 
     def mac(self, field: str, value: str) -> None:
         """A MAC address; empty is allowed."""
-        octets = len(re.sub("[:.-]", "", value)) // 2
-        if value and not (_MAC_PARTS.fullmatch(value) and octets in _MAC_OCTETS):
+        if value and not is_mac(value):
             self.add(field, value, "must be a MAC address such as 02:00:5e:10:00:01")
 
     def duration(self, field: str, value: str | None, *, negative: bool = True) -> None:
@@ -171,10 +159,7 @@ class Problems(list[InvalidValue]):
 
     def port_name(self, field: str, value: str) -> None:
         """A port's name by Kubernetes' rule (RFC 6335); empty is allowed."""
-        if not value:
-            return
-        good = SERVICE_PORT_NAME.fullmatch(value) and len(value) <= MAX_PORT_NAME
-        if not good or "--" in value or not re.search("[a-z]", value):
+        if value and not is_port_name(value):
             self.add(
                 field,
                 value,
@@ -189,14 +174,8 @@ class Problems(list[InvalidValue]):
             self.add(field, value, f"must be a regular expression (RE2): {reason}")
 
     def dscp(self, field: str, value: int | str | None) -> None:
-        """A DSCP: 0 to 63 or a name such as EF, AF41, CS6 in any letter case."""
-        if value is None:
-            return
-        number = value if isinstance(value, int) else -1
-        if isinstance(value, str) and value.isascii() and value.isdigit():
-            number = int(value)
-        name = isinstance(value, str) and value.strip().upper() in DSCP_NAMES
-        if not name and not 0 <= number <= MAX_DSCP:
+        """A DSCP; None is allowed."""
+        if value is not None and not is_dscp(value):
             self.add(field, value, f"must be 0 to {MAX_DSCP} or a name such as EF, AF41 or CS6")
 
     def cidrs(self, field: str, values: Sequence[str], version: int = 0) -> None:
@@ -210,14 +189,8 @@ class Problems(list[InvalidValue]):
             self.add(field, value, f"must be {low} to {high}")
 
     def wireguard_key(self, field: str, value: str) -> None:
-        """Base64 of 32 bytes; empty is allowed."""
-        if not value:
-            return
-        try:
-            good = len(base64.b64decode(value, validate=True)) == 32
-        except binascii.Error:
-            good = False
-        if not good:
+        """A WireGuard key; empty is allowed."""
+        if value and not is_wireguard_key(value):
             self.add(field, value, "must be a WireGuard key: 32 bytes in base64")
 
     def metadata(self, metadata: Metadata, namespaced: bool) -> None:
@@ -245,7 +218,7 @@ class Problems(list[InvalidValue]):
         """Kubernetes' rules for label names and values."""
         for key, value in labels.items():
             self.qualified(f"{field}[{key}]", key)
-            if value and (len(value) > 63 or not _QUALIFIED.fullmatch(value)):
+            if not is_label_value(value):
                 self.add(
                     f"{field}[{key}]",
                     value,
@@ -255,11 +228,7 @@ class Problems(list[InvalidValue]):
 
     def qualified(self, field: str, key: str) -> None:
         """`[dns.prefix/]name`."""
-        prefix, slash, name = key.rpartition("/")
-        good = len(name) <= 63 and _QUALIFIED.fullmatch(name) is not None
-        if slash:
-            good = good and len(prefix) <= MAX_NAME and NAME.fullmatch(prefix) is not None
-        if not good:
+        if not is_qualified_name(key):
             self.add(field, key, "must be a name of at most 63 characters, or dns.prefix/name")
 
 

@@ -11,7 +11,8 @@ from libcalico.model.resources.ipam import IPAMConfiguration
 from libcalico.model.resources.migration import LiveMigration
 from libcalico.model.resources.profile import Profile
 from libcalico.model.resources.reservation import IPReservation
-from libcalico.model.validation.checks import SINGLE_LABEL, Problems
+from libcalico.model.validation.checks import Problems
+from libcalico.model.validation.kubernetes_names import SINGLE_LABEL
 from libcalico.model.validation.rules import check_rules
 
 MAX_TIER_NAME = 63

@@ -17,7 +17,7 @@ from libcalico.model.resources.felixconfig import (
     ProtoPort,
     RouteTableRange,
 )
-from libcalico.model.validation.checks import INTERFACE, SINGLE_LABEL, Problems, indexed
+from libcalico.model.validation.checks import INTERFACE, Problems, indexed
 from libcalico.model.validation.felix_tables import (
     ADDRESSES,
     CHOICES,
@@ -32,6 +32,7 @@ from libcalico.model.validation.felix_tables import (
     PATTERNS,
     WORDS,
 )
+from libcalico.model.validation.kubernetes_names import SINGLE_LABEL
 
 _TIMEOUT = re.compile(r"(([0-9]*(\.[0-9]*)?(ms|s|h|m|us)+)+|Auto)")
 _REPORTER = re.compile(r"[a-zA-Z0-9_ -]+")

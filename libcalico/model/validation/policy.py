@@ -17,11 +17,11 @@ from libcalico.model.resources.policy import (
 )
 from libcalico.model.resources.sets import GlobalNetworkSet, NetworkSet
 from libcalico.model.resources.staged import StagedGlobalNetworkPolicy, StagedNetworkPolicy
-from libcalico.model.validation.checks import NAME, Problems, indexed
+from libcalico.model.validation.checks import Problems, indexed
+from libcalico.model.validation.kubernetes_names import LABEL, NAME
 from libcalico.model.validation.rules import check_direction, check_rules
 
-_L = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_ONE_DOT = re.compile(rf"{_L}(\.{_L})?")
+_ONE_DOT = re.compile(rf"{LABEL}(\.{LABEL})?")
 _FROM_KUBERNETES = re.compile(rf"(knp|ossg)\.default\.({NAME.pattern})")
 _FROM_CLUSTER = re.compile(rf"kcnp\.({NAME.pattern})")
 HINTS = ("AssumeNeededOnEveryNode",)

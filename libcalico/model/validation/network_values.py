@@ -1,0 +1,45 @@
+"""MAC addresses, DSCP values and WireGuard keys in the forms that Calico takes.
+
+Tested in tests/libcalico/test_validate.py and tests/libcalico/test_invalid_documents.py.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+
+_MAC_OCTETS = (6, 8, 20)
+"""Ethernet, EUI-64 and InfiniBand: what Go's net.ParseMAC takes."""
+_MAC_PARTS = re.compile(
+    r"[0-9a-fA-F]{2}((:[0-9a-fA-F]{2})+|(-[0-9a-fA-F]{2})+)|[0-9a-fA-F]{4}(\.[0-9a-fA-F]{4})+"
+)
+DSCP_NAMES = frozenset(
+    {"DF", "EF"}
+    | {f"AF{level}{drop}" for level in range(1, 5) for drop in range(1, 4)}
+    | {f"CS{level}" for level in range(8)}
+)
+MAX_DSCP = 63
+
+
+def is_mac(text: str) -> bool:
+    """Whether a text is a MAC address, with colons, dashes or dots."""
+    octets = len(re.sub("[:.-]", "", text)) // 2
+    return octets in _MAC_OCTETS and _MAC_PARTS.fullmatch(text) is not None
+
+
+def is_dscp(value: int | str) -> bool:
+    """Whether a value is a DSCP: 0 to 63, or a name such as EF, AF41, CS6 in any letter case."""
+    if isinstance(value, int):
+        return 0 <= value <= MAX_DSCP
+    if value.isascii() and value.isdigit():
+        return int(value) <= MAX_DSCP
+    return value.strip().upper() in DSCP_NAMES
+
+
+def is_wireguard_key(text: str) -> bool:
+    """Whether a text is a WireGuard key: 32 bytes in base64."""
+    try:
+        return len(base64.b64decode(text, validate=True)) == 32
+    except binascii.Error:
+        return False
