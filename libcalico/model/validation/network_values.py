@@ -6,7 +6,6 @@ Tested in tests/libcalico/test_validate.py and tests/libcalico/test_invalid_docu
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 
 _MAC_OCTETS = (6, 8, 20)
@@ -41,5 +40,5 @@ def is_wireguard_key(text: str) -> bool:
     """Whether a text is a WireGuard key: 32 bytes in base64."""
     try:
         return len(base64.b64decode(text, validate=True)) == 32
-    except binascii.Error:
+    except ValueError:
         return False

@@ -54,6 +54,7 @@ REFUSED = [
     _node("address-none", "addresses: [{type: InternalIP}]", "spec.addresses[0].address", "CIDR"),
     _node("orchestrator", "orchRefs: [{orchestrator: [k8s]}]", "spec.orchRefs[0].orchestrator", "text"),
     _node("key", "", "status.wireguardPublicKey", "32 bytes", "status: {wireguardPublicKey: AAAA}"),
+    _node("key_text", "", "status.wireguardPublicKey", "base64", "status: {wireguardPublicKey: ä}"),
     _node("unknown", "hostname: a", "spec.hostname", "no such field"),
     _wep("name", "", "metadata.name", "n1-k8s-db-eth0", WEP.replace("pod: web", "pod: db")),
     _wep("node", "", "spec.node", "empty", WEP.replace("node: n1", "node: ''")),
