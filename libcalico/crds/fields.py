@@ -43,14 +43,12 @@ from libcalico.model.validation import policy as policy_rules
 from libcalico.model.validation import pool as pool_rules
 from libcalico.model.validation import rules as rule_rules
 from libcalico.model.validation import staged as staged_rules
-from libcalico.model.validation.checks import INTERFACE, INTERFACE_PATTERN
+from libcalico.model.validation.checks import CLUSTER_ROUTES, INTERFACE, INTERFACE_PATTERN
 from libcalico.model.validation.kubernetes_names import MAX_PORT_NAME
 
 SWITCH = words(("Enabled", "Disabled"))
-PORT: Piece = {
-    **limits(1, 65535),
-    "pattern": rf"^({PORT_NUMBERS}|[a-z0-9-]{{1,{MAX_PORT_NAME}}})$",
-}
+PORT_NAME = f"[a-z0-9-]{{1,{MAX_PORT_NAME}}}"
+PORT: Piece = {**limits(1, 65535), "pattern": f"^({PORT_NUMBERS}|{PORT_NAME})$"}
 _NAMES = "|".join(rule_rules.PROTOCOLS)
 PROTOCOL: Piece = {**limits(1, 255), "pattern": f"^({_NAMES}|[0-9]{{1,3}})$"}
 ENDPOINT_PROTOCOL: Piece = {"pattern": "^(TCP|UDP|SCTP|6|17|132)$"}
@@ -116,10 +114,7 @@ TABLE: dict[type, dict[str, Piece]] = {
         "notPorts": each(PORT, rule_rules.MAX_PORTS),
     },
     rules.ServiceMatch: {"name": filled({**name(empty=False)}), "namespace": name()},
-    rules.ServiceAccountMatch: {
-        "names": each({"pattern": "^[^'\"]*$"}),
-        "selector": SELECTOR,
-    },
+    rules.ServiceAccountMatch: {"names": each({"pattern": "^[^'\"]*$"}), "selector": SELECTOR},
     rules.HTTPMatch: {
         "methods": {"maxItems": rule_rules.MAX_HTTP, "x-kubernetes-list-type": "set"},
         "paths": {"maxItems": rule_rules.MAX_HTTP},
@@ -135,7 +130,7 @@ TABLE: dict[type, dict[str, Piece]] = {
         "profiles": each(name()),
     },
     EndpointPort: {
-        "name": filled({"pattern": f"^[a-z0-9-]{{1,{MAX_PORT_NAME}}}$"}),
+        "name": filled({"pattern": f"^{PORT_NAME}$"}),
         "protocol": ENDPOINT_PROTOCOL,
         "port": filled(limits(1, 65535)),
     },
@@ -151,9 +146,7 @@ TABLE: dict[type, dict[str, Piece]] = {
         "ignoredInterfaces": each({"pattern": r"^([a-zA-Z0-9_.-]|[a-zA-Z0-9_.*-]{2,15})$"}),
         "localWorkloadPeeringIPV4": address(4),
         "localWorkloadPeeringIPV6": address(6),
-        "programClusterRoutes": words(
-            ("Enabled", "Disabled", "EnabledIPIPOnly", "EnabledNoEncapOnly")
-        ),
+        "programClusterRoutes": words(CLUSTER_ROUTES),
         "ipv4NormalRoutePriority": ROUTE_PRIORITY,
         "ipv6NormalRoutePriority": ROUTE_PRIORITY,
     },
@@ -210,10 +203,7 @@ TABLE: dict[type, dict[str, Piece]] = {
         "debugProfilePort": limits(0, controller_rules.MAX_PORT),
     },
     controllers.NodeControllerConfig: {"syncLabels": SWITCH},
-    controllers.AutoHostEndpointConfig: {
-        "autoCreate": SWITCH,
-        "createDefaultHostEndpoint": SWITCH,
-    },
+    controllers.AutoHostEndpointConfig: {"autoCreate": SWITCH, "createDefaultHostEndpoint": SWITCH},
     controllers.Template: {
         "generateName": filled(name(empty=False)),
         "interfaceCIDRs": each(network()),

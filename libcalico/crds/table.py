@@ -93,6 +93,8 @@ TIER_NAME = {"pattern": f"^{SINGLE_LABEL.pattern}$", "maxLength": MAX_TIER_NAME}
 _POLICY = "Tier string tier\nOrder number order\nSelector string selector"
 _TYPES = "Types string types"
 _STAGED = f"Action string stagedAction\n{_POLICY}"
+_TIER = {"spec.tier": "default"}
+_SET = {"spec.stagedAction": "Set"}
 
 DEFINITIONS: tuple[Definition, ...] = (
     _kind(
@@ -137,7 +139,7 @@ DEFINITIONS: tuple[Definition, ...] = (
         "Node Selector string nodeSelector",
         defaults={"spec.nftablesMode": "Auto", "spec.nftablesFlowTableOffload": "Disabled"},
     ),
-    _kind("GlobalNetworkPolicy", "gnp cgnp", _POLICY, _TYPES, defaults={"spec.tier": "default"}),
+    _kind("GlobalNetworkPolicy", "gnp cgnp", _POLICY, _TYPES, defaults=_TIER),
     _kind("GlobalNetworkSet", "gns", "Nets string nets"),
     _kind(
         "HostEndpoint",
@@ -171,30 +173,16 @@ DEFINITIONS: tuple[Definition, ...] = (
         subresource=True,
         only_name=ONLY_DEFAULT,
     ),
-    _kind(
-        "NetworkPolicy", "caliconetworkpolicy", _POLICY, _TYPES, defaults={"spec.tier": "default"}
-    ),
+    _kind("NetworkPolicy", "caliconetworkpolicy", _POLICY, _TYPES, defaults=_TIER),
     _kind("NetworkSet", "", "Nets string nets"),
-    _kind(
-        "StagedGlobalNetworkPolicy",
-        "sgnp",
-        _STAGED,
-        _TYPES,
-        defaults={"spec.tier": "default", "spec.stagedAction": "Set"},
-    ),
+    _kind("StagedGlobalNetworkPolicy", "sgnp", _STAGED, _TYPES, defaults=_TIER | _SET),
     _kind(
         "StagedKubernetesNetworkPolicy",
         "sknp",
         "Action string stagedAction\nTypes string policyTypes",
-        defaults={"spec.stagedAction": "Set"},
+        defaults=_SET,
     ),
-    _kind(
-        "StagedNetworkPolicy",
-        "scnp snp",
-        _STAGED,
-        _TYPES,
-        defaults={"spec.tier": "default", "spec.stagedAction": "Set"},
-    ),
+    _kind("StagedNetworkPolicy", "scnp snp", _STAGED, _TYPES, defaults=_TIER | _SET),
     _kind(
         "Tier",
         "",

@@ -10,7 +10,7 @@ from ipaddress import ip_address
 
 from libcalico.model.base.numorstring import MAX_AS_NUMBER
 from libcalico.model.resources.bgp import BGPConfiguration, BGPPassword, BGPPeer
-from libcalico.model.validation.checks import INTERFACE_PATTERN, Problems, indexed
+from libcalico.model.validation.checks import CLUSTER_ROUTES, INTERFACE_PATTERN, Problems, indexed
 
 LOG_LEVELS = ("Trace", "Debug", "Info", "Warning", "Error", "Fatal")
 COMMUNITY = re.compile(r"\d+:\d+(:\d+)?")
@@ -50,11 +50,8 @@ def check_configuration(config: BGPConfiguration, problems: Problems) -> None:
         for where, block in indexed(f"spec.{field}", getattr(spec, field)):
             if block.cidr:
                 problems.network(f"{where}.cidr", block.cidr)
-    problems.one_of(
-        "spec.serviceLoadBalancerAggregation",
-        spec.serviceLoadBalancerAggregation,
-        ("Enabled", "Disabled"),
-    )
+    aggregation = spec.serviceLoadBalancerAggregation
+    problems.one_of("spec.serviceLoadBalancerAggregation", aggregation, ("Enabled", "Disabled"))
     _communities(config, problems)
     mesh_off = spec.nodeToNodeMeshEnabled is False
     for field in ("nodeMeshPassword", "nodeMeshMaxRestartTime"):
@@ -69,11 +66,7 @@ def check_configuration(config: BGPConfiguration, problems: Problems) -> None:
             problems.add(where, pattern, rule)
     problems.address("spec.localWorkloadPeeringIPV4", spec.localWorkloadPeeringIPV4, 4)
     problems.address("spec.localWorkloadPeeringIPV6", spec.localWorkloadPeeringIPV6, 6)
-    problems.one_of(
-        "spec.programClusterRoutes",
-        spec.programClusterRoutes,
-        ("Enabled", "Disabled", "EnabledIPIPOnly", "EnabledNoEncapOnly"),
-    )
+    problems.one_of("spec.programClusterRoutes", spec.programClusterRoutes, CLUSTER_ROUTES)
     for version in (4, 6):
         field = f"ipv{version}NormalRoutePriority"
         problems.limits(f"spec.{field}", getattr(spec, field), 1, MAX_PRIORITY)

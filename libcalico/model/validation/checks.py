@@ -31,6 +31,7 @@ CONTAINER_ID = re.compile(r"[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?")
 INTERFACE = re.compile(r"[a-zA-Z0-9_.-]{1,15}")
 INTERFACE_PATTERN = re.compile(r"[a-zA-Z0-9_.*-]{1,15}")
 MAX_SELECTOR = 1024
+CLUSTER_ROUTES = ("Enabled", "Disabled", "EnabledIPIPOnly", "EnabledNoEncapOnly")
 MAX_ANNOTATIONS = 256 * 1024
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from typing import get_type_hints
 
 from libcalico.model.base.meta import Duration
 from libcalico.model.resources.felixconfig import FelixConfigurationSpec
-from libcalico.model.validation.checks import INTERFACE
+from libcalico.model.validation.checks import CLUSTER_ROUTES, INTERFACE
 
 LEVELS = ("Trace", "Debug", "Info", "Warning", "Error", "Fatal")
 SWITCH = ("Enabled", "Disabled")
@@ -61,7 +61,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "natOutgoingExclusions": ("IPPoolsOnly", "IPPoolsAndHostIPs"),
     "nftablesFlowTableOffload": ("All", "Disabled"),
     "nftablesMode": ("Disabled", "Enabled", "Auto"),
-    "programClusterRoutes": ("Enabled", "Disabled", "EnabledIPIPOnly", "EnabledNoEncapOnly"),
+    "programClusterRoutes": CLUSTER_ROUTES,
     "prometheusMetricsClientAuth": (
         "RequireAndVerifyClientCert",
         "RequireAnyClientCert",
