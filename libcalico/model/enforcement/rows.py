@@ -9,26 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from libcalico.model.enforcement.felix import FELIX
-from libcalico.model.enforcement.states import Row, State
+from libcalico.model.enforcement.states import (
+    Row,
+    Rows,
+    State,
+    below,
+    enforced,
+    information,
+    stored,
+)
 from libcalico.model.resources.rules import ICMPFields, Rule
-
-Rows = dict[str, Row]
-
-
-def enforced(why: str, *paths: str) -> Rows:
-    """Fields that a component acts on."""
-    return {path: Row(State.ENFORCED, why) for path in paths}
-
-
-def stored(why: str, *paths: str, harmless: tuple[object, ...] = ()) -> Rows:
-    """Fields that ask for something but that no component acts on."""
-    return {path: Row(State.STORED, why, harmless) for path in paths}
-
-
-def information(why: str, *paths: str) -> Rows:
-    """Fields that ask for nothing."""
-    return {path: Row(State.INFORMATION, why) for path in paths}
-
 
 METADATA: Rows = {
     **enforced("every kind: the object's identity", "kind", "apiVersion"),
@@ -39,9 +29,7 @@ METADATA: Rows = {
     **information(
         "kept; `config.projectcalico.org/` ones set Felix's parameters", "metadata.annotations"
     ),
-    **information(
-        "kept; nothing waits for them", "metadata.ownerReferences", "metadata.finalizers"
-    ),
+    **information("kept; nothing waits for them", *below("metadata", "ownerReferences finalizers")),
     **information("kept; an API server's", "metadata.managedFields", "metadata.deletionTimestamp"),
     **information("kept; an API server's", "metadata.deletionGracePeriodSeconds"),
     **information("never stored", "metadata.selfLink"),
@@ -62,10 +50,8 @@ def _quality(annotations: Mapping[str, str], _metadata: object) -> bool:
 
 def _rules(at: str) -> Rows:
     """The rows of a list of rules."""
-    rows = enforced(
-        "felix: rules of the kernel",
-        *(f"{at}.{name}" for name in ("action", "ipVersion", "protocol", "icmp", "notProtocol")),
-    )
+    names = "action ipVersion protocol icmp notProtocol"
+    rows = enforced("felix: rules of the kernel", *below(at, names))
     rows[f"{at}.notICMP"] = Row(
         State.IN_PART,
         "no rule excludes every type, or a type and another protocol at once",
@@ -77,19 +63,8 @@ def _rules(at: str) -> Rows:
         entity = f"{at}.{side}"
         rows |= enforced(
             "felix: matches and sets of the kernel",
-            *(
-                f"{entity}.{name}"
-                for name in (
-                    "nets",
-                    "selector",
-                    "namespaceSelector",
-                    "ports",
-                    "notNets",
-                    "notSelector",
-                    "notPorts",
-                    "serviceAccounts",
-                )
-            ),
+            *below(entity, "nets selector namespaceSelector ports notNets notSelector notPorts"),
+            f"{entity}.serviceAccounts",
         )
         rows[f"{entity}.services"] = Row(
             State.IN_PART,
@@ -109,26 +84,24 @@ _POLICY = {
     **enforced("felix: kept ready on every node", "spec.performanceHints"),
 }
 _STAGED = information("never enforced: felix counts whom it would select", "spec")
+_ADDRESSES = "ipv4Address ipv6Address"
+_PRIORITY = "bgp: carried in LOCAL_PREF; routes in the kernel have one metric"
+_IPAM = "as in Calico, etcd's allocator reads settings of its own: calicoctl ipam configure"
 
 ROWS: dict[str, Rows] = {
     "Node": {
         **enforced("bgp: sessions and what they announce", "spec.bgp.asNumber"),
-        **enforced("bgp: sessions; felix: ways to the node", "spec.bgp.ipv4Address"),
-        **enforced("bgp: sessions; felix: ways to the node", "spec.bgp.ipv6Address"),
+        **enforced("bgp: sessions; felix: ways to the node", *below("spec.bgp", _ADDRESSES)),
         **enforced("bgp: route reflection", "spec.bgp.routeReflectorClusterID"),
         **enforced(
             "felix: ends of tunnels",
-            "spec.bgp.ipv4IPIPTunnelAddr",
-            "spec.ipv4VXLANTunnelAddr",
-            "spec.ipv6VXLANTunnelAddr",
-            "spec.vxlanTunnelMACAddr",
-            "spec.vxlanTunnelMACAddrV6",
+            *below("spec", "bgp.ipv4IPIPTunnelAddr ipv4VXLANTunnelAddr ipv6VXLANTunnelAddr"),
+            *below("spec", "vxlanTunnelMACAddr vxlanTunnelMACAddrV6"),
         ),
         **information(
             "what a node with WireGuard writes; nothing is encrypted",
             "spec.wireguard",
-            "status.wireguardPublicKey",
-            "status.wireguardPublicKeyV6",
+            *below("status", "wireguardPublicKey wireguardPublicKeyV6"),
         ),
         **information("written by the node at its start", "spec.orchRefs", "spec.interfaces"),
         **enforced("felix: addresses of the cluster's hosts", "spec.addresses"),
@@ -137,7 +110,7 @@ ROWS: dict[str, Rows] = {
     "WorkloadEndpoint": {
         **enforced(
             "names of endpoints; felix: whose they are",
-            *(f"spec.{name}" for name in ("orchestrator", "workload", "node", "pod", "endpoint")),
+            *below("spec", "orchestrator workload node pod endpoint"),
         ),
         **enforced("cni: a late DEL never removes a newer pod's endpoint", "spec.containerID"),
         **enforced("felix: selectors of service accounts", "spec.serviceAccountName"),
@@ -151,9 +124,7 @@ ROWS: dict[str, Rows] = {
             "neighbour with another MAC is removed",
             "spec.mac",
         ),
-        **enforced(
-            "felix: named ports", "spec.ports.name", "spec.ports.protocol", "spec.ports.port"
-        ),
+        **enforced("felix: named ports", *below("spec.ports", "name protocol port")),
         **information("the portmap plugin maps ports", "spec.ports.hostPort", "spec.ports.hostIP"),
         **enforced("felix: where workloadSourceSpoofing is Any", "spec.allowSpoofedSourcePrefixes"),
         **stored("nothing is limited or marked", "spec.qosControls"),
@@ -165,9 +136,7 @@ ROWS: dict[str, Rows] = {
         **enforced("felix: which interface it is", "spec.node", "spec.interfaceName"),
         **enforced("felix: which interface it is; members of sets", "spec.expectedIPs"),
         **enforced("felix: rules and labels of profiles", "spec.profiles"),
-        **enforced(
-            "felix: named ports", "spec.ports.name", "spec.ports.protocol", "spec.ports.port"
-        ),
+        **enforced("felix: named ports", *below("spec.ports", "name protocol port")),
     },
     "IPPool": {
         **enforced("ipam: blocks; felix: outgoing NAT; bgp: what is announced", "spec.cidr"),
@@ -196,55 +165,31 @@ ROWS: dict[str, Rows] = {
         ),
         **enforced(
             "bgp: what announced routes are tagged with",
-            "spec.communities",
-            "spec.prefixAdvertisements",
+            *below("spec", "communities prefixAdvertisements"),
         ),
         **enforced("bgp: sessions of the mesh", "spec.nodeMeshPassword"),
         **enforced("bgp: where it listens; unset: on the node's addresses", "spec.bindMode"),
         **enforced("bgp: connected networks that are not the node's own", "spec.ignoredInterfaces"),
         **stored(
             "there is no peering with workloads",
-            "spec.localWorkloadPeeringIPV4",
-            "spec.localWorkloadPeeringIPV6",
+            *below("spec", "localWorkloadPeeringIPV4 localWorkloadPeeringIPV6"),
         ),
         **stored(
             "routes to other nodes are felix's, always",
             "spec.programClusterRoutes",
             harmless=("Enabled", "EnabledNoEncapOnly"),
         ),
-        **{
-            f"spec.ipv{version}NormalRoutePriority": Row(
-                State.IN_PART,
-                "bgp: carried in LOCAL_PREF; routes in the kernel have one metric",
-                (1024,),
-            )
-            for version in (4, 6)
-        },
+        **dict.fromkeys(
+            below("spec", "ipv4NormalRoutePriority ipv6NormalRoutePriority"),
+            Row(State.IN_PART, _PRIORITY, (1024,)),
+        ),
     },
     "BGPPeer": {
         **enforced(
             "bgp: sessions",
-            *(
-                f"spec.{name}"
-                for name in (
-                    "node",
-                    "nodeSelector",
-                    "peerIP",
-                    "asNumber",
-                    "localASNumber",
-                    "peerSelector",
-                    "maxRestartTime",
-                    "numAllowedLocalASNumbers",
-                    "ttlSecurity",
-                    "reversePeering",
-                    "keepOriginalNextHop",
-                    "nextHopMode",
-                    "password",
-                    "sourceAddress",
-                    "keepaliveTime",
-                    "filters",
-                )
-            ),
+            *below("spec", "node nodeSelector peerIP asNumber localASNumber peerSelector filters"),
+            *below("spec", "maxRestartTime numAllowedLocalASNumbers ttlSecurity reversePeering"),
+            *below("spec", "keepOriginalNextHop nextHopMode password sourceAddress keepaliveTime"),
         ),
         **enforced("bgp: the way to the peer, in the kernel by felix", "spec.reachableBy"),
         **stored("there is no peering with workloads", "spec.localWorkloadSelector"),
@@ -266,9 +211,7 @@ ROWS: dict[str, Rows] = {
         **_POLICY,
         **enforced(
             "felix: where on a packet's way it acts on host endpoints",
-            "spec.doNotTrack",
-            "spec.preDNAT",
-            "spec.applyOnForward",
+            *below("spec", "doNotTrack preDNAT applyOnForward"),
         ),
         **enforced("felix: which endpoints a policy selects", "spec.namespaceSelector"),
     },
@@ -280,19 +223,14 @@ ROWS: dict[str, Rows] = {
     "ClusterInformation": {
         **enforced("felix, cni: nothing is done while it is not true", "spec.datastoreReady"),
         **information(
-            "kept and shown",
-            "spec.clusterGUID",
-            "spec.clusterType",
-            "spec.calicoVersion",
-            "spec.variant",
+            "kept and shown", *below("spec", "clusterGUID clusterType calicoVersion variant")
         ),
     },
     "KubeControllersConfiguration": {
         **enforced("controllers", "spec"),
         **stored(
             "this release renames no policies: names of every release are read as they are",
-            "spec.controllers.migration",
-            "spec.controllers.policyMigration",
+            *below("spec.controllers", "migration policyMigration"),
         ),
         **stored("there is no profiler to ask", "spec.debugProfilePort"),
         **information("written by the controllers", "status"),
@@ -302,17 +240,8 @@ ROWS: dict[str, Rows] = {
         **information("written by nodes", "status"),
     },
     "IPAMConfiguration": {
-        **stored(
-            "as in Calico, etcd's allocator reads settings of its own: calicoctl ipam configure",
-            "spec.strictAffinity",
-            "spec.maxBlocksPerHost",
-            "spec.ipCooldownSeconds",
-        ),
-        **stored(
-            "as in Calico, etcd's allocator reads settings of its own: calicoctl ipam configure",
-            "spec.autoAllocateBlocks",
-            harmless=(True,),
-        ),
+        **stored(_IPAM, *below("spec", "strictAffinity maxBlocksPerHost ipCooldownSeconds")),
+        **stored(_IPAM, "spec.autoAllocateBlocks", harmless=(True,)),
         **information("virtual machines keep no addresses", "spec.kubeVirtVMAddressPersistence"),
     },
     "BlockAffinity": information("as in Calico, etcd's allocator has records of its own", "spec"),

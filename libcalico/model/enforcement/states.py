@@ -43,3 +43,26 @@ class Row:
 
 def _plain(value: object) -> str:
     return str(value).lower()
+
+
+Rows = dict[str, Row]
+
+
+def enforced(why: str, *paths: str) -> Rows:
+    """Fields that a component acts on."""
+    return {path: Row(State.ENFORCED, why) for path in paths}
+
+
+def stored(why: str, *paths: str, harmless: tuple[object, ...] = ()) -> Rows:
+    """Fields that ask for something but that no component acts on."""
+    return {path: Row(State.STORED, why, harmless) for path in paths}
+
+
+def information(why: str, *paths: str) -> Rows:
+    """Fields that ask for nothing."""
+    return {path: Row(State.INFORMATION, why) for path in paths}
+
+
+def below(path: str, names: str) -> list[str]:
+    """The paths of the named fields below a path: `below("spec", "node pod")`."""
+    return [f"{path}.{name}" for name in names.split()]
