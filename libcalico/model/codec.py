@@ -22,6 +22,7 @@ import msgspec
 from libcalico.errors import NO_DOCUMENT, InvalidValue
 from libcalico.model.base.base import Struct
 from libcalico.model.base.overlay import overlay
+from libcalico.model.base.shape import UNKNOWN_FIELD, shape_problems
 from libcalico.model.keys import (
     AffinityKey,
     BlockKey,
@@ -125,38 +126,14 @@ def resource_from_tree(tree: Mapping[str, object], *, strict: bool = False) -> R
     subject = f"{kind.name}({name})"
     cleaned = {field: _without_nulls(value) for field, value in tree.items() if value is not None}
     if strict:
-        unknown = unknown_fields(kind.type, cleaned)
-        if unknown:
-            raise InvalidValue(unknown[0], "...", f"{kind.name} has no such field", subject)
+        for problem in shape_problems(kind.type, cleaned):
+            if problem.rule == UNKNOWN_FIELD:
+                raise InvalidValue(problem.field, "...", f"{kind.name} has no such field", subject)
     try:
         value: Resource = msgspec.convert({**cleaned, "kind": kind.name}, kind.type)
-    except msgspec.ValidationError as problem:
-        raise _invalid(subject, problem, tree) from None
+    except msgspec.ValidationError as error:
+        raise _invalid(subject, error, tree) from None
     return value
-
-
-def unknown_fields(type_: type[msgspec.Struct], tree: object, path: str = "") -> list[str]:
-    """Paths of the members of `tree` that the struct type has no field for."""
-    from libcalico.model.base.overlay import item_struct, struct_fields
-
-    unknown: list[str] = []
-    if not isinstance(tree, Mapping):
-        return unknown
-    known = struct_fields(type_)
-    for name, value in tree.items():
-        where = f"{path}.{name}" if path else str(name)
-        if name not in known:
-            unknown.append(where)
-            continue
-        inner, many = item_struct(known[name])
-        if inner is None:
-            continue
-        if many and isinstance(value, list):
-            for index, item in enumerate(value):
-                unknown += unknown_fields(inner, item, f"{where}[{index}]")
-        elif not many:
-            unknown += unknown_fields(inner, value, where)
-    return unknown
 
 
 def _encode(value: Struct) -> bytes:

@@ -21,9 +21,6 @@ class Attribute(Struct, frozen=True):
     releasedAt: str | None = None
 
 
-AllocationAttribute = Attribute
-
-
 class Block(Struct, frozen=True, kw_only=True):
     """One block. `allocations[i]` is None (free) or an index into `attributes`.
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from libcalico.model.base.base import Struct
 
-STATES = ("up", "down", "error")
-
 
 class FelixStatus(Struct, frozen=True, omit_defaults=False):
     """felix's life sign: when it was written (RFC 3339), uptime in seconds, first of this life.
@@ -38,6 +36,6 @@ class LifeSign(Struct, frozen=True, omit_defaults=False):
 
 
 class EndpointStatus(Struct, frozen=True, omit_defaults=False):
-    """The state of an endpoint: one of `STATES`."""
+    """The state of an endpoint: up, down or error."""
 
     status: str = ""
