@@ -13,11 +13,8 @@ from libcalico.crds.cel_pools import POOL
 from libcalico.crds.cel_words import Rule, apart, some, text, true
 from libcalico.model.resources import bgp, bgpfilter, controllers, rules, staged
 from libcalico.model.resources.cluster import FIXED_TIERS, Tier
-from libcalico.model.resources.felixconfig import (
-    FelixConfiguration,
-    FelixConfigurationSpec,
-    RouteTableRange,
-)
+from libcalico.model.resources.felix_values import RouteTableRange
+from libcalico.model.resources.felixconfig import FelixConfiguration, FelixConfigurationSpec
 from libcalico.model.resources.hostendpoint import HostEndpointSpec
 from libcalico.model.resources.policy import GlobalNetworkPolicySpec, NetworkPolicySpec
 from libcalico.model.resources.pool import IPPoolSpec

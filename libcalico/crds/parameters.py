@@ -20,12 +20,8 @@ from libcalico.crds.pieces import (
     words,
 )
 from libcalico.model.base.numorstring import PORT_NAME
-from libcalico.model.resources.felixconfig import (
-    FelixConfigurationSpec,
-    HealthTimeoutOverride,
-    ProtoPort,
-    RouteTableRange,
-)
+from libcalico.model.resources.felix_values import HealthTimeoutOverride, ProtoPort, RouteTableRange
+from libcalico.model.resources.felixconfig import FelixConfigurationSpec
 from libcalico.model.validation import felix
 from libcalico.model.validation import felix_tables as tables
 

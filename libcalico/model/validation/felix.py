@@ -10,13 +10,8 @@ import re
 from collections.abc import Sequence
 
 from libcalico.model.base import numorstring
-from libcalico.model.resources.felixconfig import (
-    FelixConfiguration,
-    FelixConfigurationSpec,
-    HealthTimeoutOverride,
-    ProtoPort,
-    RouteTableRange,
-)
+from libcalico.model.resources.felix_values import HealthTimeoutOverride, ProtoPort, RouteTableRange
+from libcalico.model.resources.felixconfig import FelixConfiguration, FelixConfigurationSpec
 from libcalico.model.validation.checks import INTERFACE, Problems, indexed
 from libcalico.model.validation.felix_tables import (
     ADDRESSES,
