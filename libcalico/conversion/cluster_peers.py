@@ -41,10 +41,7 @@ def pods_of(given: Tree, path: str) -> tuple[str, str]:
 
     Exactly one of `namespaces` and `pods` must be there.
     """
-    names = [name for name in ("namespaces", "pods") if given.get(name) is not None]
-    if len(names) != 1:
-        raise InvalidValue(path, dict(given), "must be exactly one of namespaces and pods")
-    if names == ["namespaces"]:
+    if tree.exactly_one(given, ("namespaces", "pods"), path, " and ") == "namespaces":
         where = f"{path}.namespaces"
         spaces = label_selector.namespaces(tree.mapping(given, "namespaces", path), where)
         return spaces, label_selector.KUBERNETES_PODS
@@ -72,11 +69,7 @@ def ends(
 
 def _peer(peer: Tree, allowed: frozenset[str], nodes: Nodes, path: str) -> list[EntityRule]:
     tree.only(peer, allowed, path)
-    given = [name for name in sorted(allowed) if peer.get(name) is not None]
-    if len(given) != 1:
-        rule = f"must be exactly one of {', '.join(sorted(allowed))}"
-        raise InvalidValue(path, dict(peer), rule)
-    (name,) = given
+    name = tree.exactly_one(peer, sorted(allowed), path)
     where = f"{path}.{name}"
     if name == "domainNames":
         raise InvalidValue(where, peer[name], "domain names are not enforced by this release")

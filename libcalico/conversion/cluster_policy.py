@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from libcalico.conversion import cluster_peers, cluster_ports, tree
 from libcalico.conversion.cluster_peers import EGRESS_PEERS, INGRESS_PEERS, Nodes
+from libcalico.conversion.ports import sides
 from libcalico.conversion.tree import Tree
 from libcalico.errors import InvalidValue
 from libcalico.model.base.meta import Metadata
@@ -27,7 +28,7 @@ from libcalico.model.resources.policy import (
     GlobalNetworkPolicy,
     GlobalNetworkPolicySpec,
 )
-from libcalico.model.resources.rules import EntityRule, Rule, RuleMetadata
+from libcalico.model.resources.rules import Rule, RuleMetadata
 
 API_VERSION, KIND = "policy.networking.k8s.io/v1alpha2", "ClusterNetworkPolicy"
 PREFIX = "kcnp."
@@ -130,10 +131,7 @@ def _rules(item: Tree, direction: str, nodes: Nodes, path: str) -> list[Rule]:
     rules = []
     for protocol, ports in cluster_ports.by_protocol(entries, f"{path}.protocols"):
         for end in peers:
-            if direction == "ingress":
-                source, destination = end, EntityRule(ports=ports)
-            else:
-                source, destination = EntityRule(), _with_ports(end, ports)
+            source, destination = sides(direction == "ingress", end, ports)
             rules.append(
                 Rule(
                     action=ACTIONS[action],
@@ -144,12 +142,3 @@ def _rules(item: Tree, direction: str, nodes: Nodes, path: str) -> list[Rule]:
                 )
             )
     return rules
-
-
-def _with_ports(end: EntityRule, ports: list[int | str]) -> EntityRule:
-    return EntityRule(
-        nets=end.nets,
-        selector=end.selector,
-        namespaceSelector=end.namespaceSelector,
-        ports=ports,
-    )

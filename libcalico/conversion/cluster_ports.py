@@ -46,11 +46,7 @@ def by_protocol(entries: Sequence[object], path: str) -> list[tuple[str | None, 
 
 def _entry(entry: Tree, path: str) -> tuple[str, int | str | None]:
     tree.only(entry, _FIELDS, path)
-    given = [name for name in _FIELDS if entry.get(name) is not None]
-    if len(given) != 1:
-        rule = f"must be exactly one of {', '.join(sorted(_FIELDS))}"
-        raise InvalidValue(path, dict(entry), rule)
-    (name,) = given
+    name = tree.exactly_one(entry, sorted(_FIELDS), path)
     if name == NAMED:
         port = tree.text(entry, NAMED, path)
         if not PORT_NAME.fullmatch(port):
@@ -67,10 +63,7 @@ def _entry(entry: Tree, path: str) -> tuple[str, int | str | None]:
 
 def _port(port: Tree, path: str) -> int | str:
     tree.only(port, frozenset({"number", "range"}), path)
-    given = [name for name in ("number", "range") if port.get(name) is not None]
-    if len(given) != 1:
-        raise InvalidValue(path, dict(port), "must be exactly one of number and range")
-    if given == ["number"]:
+    if tree.exactly_one(port, ("number", "range"), path, " and ") == "number":
         return _number(port, "number", path)
     ends = tree.mapping(port, "range", path)
     where = f"{path}.range"

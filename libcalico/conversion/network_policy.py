@@ -94,24 +94,11 @@ def _rules(item: Tree, peers_name: str, path: str) -> list[Rule]:
     rules = []
     for protocol, listed in grouped:
         for end in ends:
-            if peers_name == "from":
-                source, destination = end, EntityRule(ports=listed)
-            else:
-                source, destination = EntityRule(), _with_ports(end, listed)
+            source, destination = ports.sides(peers_name == "from", end, listed)
             rules.append(
                 Rule(action="Allow", protocol=protocol, source=source, destination=destination)
             )
     return rules
-
-
-def _with_ports(end: EntityRule, listed: ports.Ports) -> EntityRule:
-    return EntityRule(
-        nets=end.nets,
-        notNets=end.notNets,
-        selector=end.selector,
-        namespaceSelector=end.namespaceSelector,
-        ports=listed,
-    )
 
 
 def _peers(items: Sequence[object], path: str) -> list[EntityRule]:

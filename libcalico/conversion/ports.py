@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from libcalico.conversion import tree
 from libcalico.errors import InvalidValue
 from libcalico.model.base.numorstring import PORT_NAME
+from libcalico.model.resources.rules import EntityRule
 
 PROTOCOLS = ("TCP", "UDP", "SCTP")
 _FIELDS = frozenset({"protocol", "port", "endPort"})
@@ -44,6 +47,13 @@ def by_protocol(entries: Sequence[object], path: str) -> dict[str, Ports]:
         protocol: [] if protocol in unlimited else simplified(ports)
         for protocol, ports in sorted(grouped.items())
     }
+
+
+def sides(ingress: bool, peer: EntityRule, ports: Ports) -> tuple[EntityRule, EntityRule]:
+    """(source, destination) of a rule about a peer; the ports are the destination's."""
+    if ingress:
+        return peer, EntityRule(ports=ports)
+    return EntityRule(), replace(peer, ports=ports)
 
 
 def simplified(ports: Ports) -> Ports:

@@ -8,7 +8,7 @@ Tested in tests/libcalico/test_conversion.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from libcalico.errors import InvalidValue
 from libcalico.model.validation.kubernetes_names import (
@@ -63,6 +63,15 @@ def only(tree: Tree, known: frozenset[str], path: str) -> None:
     for name in tree:
         if name not in known:
             raise InvalidValue(_below(path, str(name)), tree[name], "is no such field")
+
+
+def exactly_one(tree: Tree, names: Sequence[str], path: str, separator: str = ", ") -> str:
+    """The one of the named members that is there. Raise for none or several."""
+    given = [name for name in names if tree.get(name) is not None]
+    if len(given) != 1:
+        rule = f"must be exactly one of {separator.join(names)}"
+        raise InvalidValue(path, dict(tree), rule)
+    return given[0]
 
 
 def name_of(tree: Tree) -> str:
