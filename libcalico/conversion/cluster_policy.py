@@ -1,16 +1,16 @@
 """A ClusterNetworkPolicy as a Calico GlobalNetworkPolicy `kcnp.<name>`
 (docs/reference/data-model.md#clusternetworkpolicy).
 
-policy.networking.k8s.io/v1alpha2: tier Admin is Calico's `kube-admin`, before all others, tier
-Baseline is `kube-baseline`, behind the tier of the NetworkPolicies; both pass on what none of
-their rules decides. `priority` is the order, the order of the rules is kept, and a direction
+policy.networking.k8s.io/v1alpha2: tier Admin is Calico's `kube-admin`, before all others. Tier
+Baseline is `kube-baseline`, behind the tier of the NetworkPolicies. Both pass on traffic that none
+of their rules decides. `priority` is the order, the order of the rules is kept, and a direction
 without rules is left alone.
 
 A rule that Calico cannot express in full never widens access: an Accept is left out, and a Deny
 or a Pass becomes a Deny of everything in its direction. The caller gets a problem for each.
 
 Invariants (tests/libcalico/test_cluster_policy.py):
-  CNP-1  What is told as dropped lets no more through than the policy that was written.
+  CNP-1  A policy with dropped rules lets no more through than the policy that was written.
   CNP-2  Equal documents and equal nodes give equal bytes.
 """
 

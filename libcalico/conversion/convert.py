@@ -88,7 +88,7 @@ def convert(document: Tree, nodes: Nodes = None) -> Conversion:
 
 
 def completed(document: Tree) -> Tree:
-    """The document with what Kubernetes' API server fills in where it is missing.
+    """The document with the fields that Kubernetes' API server fills in.
 
     `policyTypes` follows from the rules, and a namespace carries its name as a label.
     """

@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions made of our own types: what `./run crds` writes to manifests/crds.
+"""CustomResourceDefinitions made of our own types; `./run crds` writes them to manifests/crds.
 
 The structs of `libcalico.model` are the only description of the fields. `fields` and `parameters`
 hold the validators' rules of single fields (ranges, words, patterns), `cel` those across fields,

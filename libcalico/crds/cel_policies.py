@@ -105,7 +105,7 @@ GLOBAL_POLICY = (
 
 
 def directions() -> tuple[Rule, ...]:
-    """What a policy's rules (not a profile's) may say only in one direction."""
+    """Matches that a policy's rules (not a profile's) may have in one direction only."""
     rules = [
         Rule(
             f"!has(self.{direction}) || self.{direction}.all(r, !has(r.{side})"
@@ -120,7 +120,7 @@ def directions() -> tuple[Rule, ...]:
 
 
 def deleting(type_: type[Struct]) -> tuple[Rule, ...]:
-    """A staged policy that stands for a deletion says nothing else."""
+    """A staged policy that stands for a deletion has no other field."""
     rules = []
     for name in type_.__struct_fields__:
         if name in ("stagedAction", "tier"):

@@ -34,7 +34,7 @@ class Subject(Struct, frozen=True):
 
 
 class EgressPeer(Struct, frozen=True):
-    """Whom a connection goes to: one of these."""
+    """A peer of outgoing connections: one of these."""
 
     namespaces: LabelSelector | None = None
     pods: NamespacedPod | None = None
@@ -73,7 +73,7 @@ class Protocol(Struct, frozen=True):
 
 
 class IngressRule(Struct, frozen=True, rename={"from_": "from"}):
-    """Accept, deny or pass on what comes from any of these."""
+    """Accept, deny or pass on the traffic from any of these."""
 
     name: str = ""
     action: str = ""
@@ -82,7 +82,7 @@ class IngressRule(Struct, frozen=True, rename={"from_": "from"}):
 
 
 class EgressRule(Struct, frozen=True):
-    """Accept, deny or pass on what goes to any of these."""
+    """Accept, deny or pass on the traffic to any of these."""
 
     name: str = ""
     action: str = ""
@@ -91,7 +91,7 @@ class EgressRule(Struct, frozen=True):
 
 
 class ClusterNetworkPolicySpec(Struct, frozen=True):
-    """What an administrator rules over the pods of the cluster, before or behind their owners."""
+    """An administrator's rules for pods of the cluster, before or behind their owners' rules."""
 
     tier: str = ""
     priority: int = 0
@@ -101,7 +101,7 @@ class ClusterNetworkPolicySpec(Struct, frozen=True):
 
 
 class ClusterNetworkPolicyStatus(Struct, frozen=True):
-    """What implementations report."""
+    """The reports of implementations."""
 
     conditions: list[Condition] = []
 

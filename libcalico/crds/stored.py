@@ -1,7 +1,7 @@
-"""What IPAM keeps in Kubernetes: the specs of its objects there
+"""The specs of IPAM's objects in Kubernetes
 (docs/reference/data-model.md#kubernetes-datastore).
 
-They differ from what etcd holds (`libcalico.model.resources.ipam`). A block's spec has
+They differ from those in etcd (`libcalico.model.resources.ipam`). A block's spec has
 `strictAffinity`, which is always written and never read, and spells the time of its claim
 otherwise. A handle says its own name, since object names are lower case. `deleted` of an affinity
 is text.
@@ -15,7 +15,7 @@ from libcalico.model.resources.ipam import Attribute
 
 
 class IPAMBlockSpec(Struct, frozen=True, kw_only=True):
-    """One block of addresses, and who holds each of them."""
+    """One block of addresses, and the holder of each."""
 
     cidr: str
     affinity: str | None = None
@@ -30,7 +30,7 @@ class IPAMBlockSpec(Struct, frozen=True, kw_only=True):
 
 
 class IPAMHandleSpec(Struct, frozen=True, kw_only=True):
-    """What a handle holds: block CIDR and number of addresses."""
+    """The addresses of a handle: block CIDR and number of addresses."""
 
     handleID: str
     block: dict[str, int] = always({})
@@ -48,7 +48,7 @@ class BlockAffinitySpec(Struct, frozen=True, kw_only=True):
 
 
 class IPAMConfigSpec(Struct, frozen=True, kw_only=True):
-    """The allocator's settings, and what `IPAMConfiguration` shows."""
+    """The allocator's settings, which `IPAMConfiguration` shows."""
 
     strictAffinity: bool = always(False)
     autoAllocateBlocks: bool = always(True)

@@ -1,7 +1,7 @@
-"""The table of v1 kinds, and the way from a v1 tree to v3 trees.
+"""The table of v1 kinds, and the conversion of a v1 tree to v3 trees.
 
 Documents of the first generation still stand in runbooks. The conversion keeps their meaning. It
-refuses what v3 cannot say and what v1 had no field for, with the field's path in the document.
+refuses fields that v3 cannot express or that v1 did not have, with their path in the document.
 Kinds may be written in any letter case.
 
 Tested in tests/libcalico/test_legacy.py.
@@ -77,7 +77,7 @@ def is_legacy(tree: object) -> TypeGuard[Mapping[str, object]]:
 
 
 def legacy_problems(tree: Mapping[str, object]) -> list[InvalidValue]:
-    """All fields of a v1 document that v1 has not, or that have a wrong type."""
+    """All fields of a document that v1 did not have, or that have a wrong type."""
     kind, subject = _kind_of(tree)
     problems = [
         InvalidValue(str(name), "...", UNKNOWN_FIELD, subject) for name in tree if name not in _TOP

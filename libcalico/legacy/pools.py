@@ -27,10 +27,10 @@ async def pool_with_cidr(store: Datastore, network: IPNetwork) -> Entry | None:
 
 
 async def onto_stored(store: Datastore, resource: Resource) -> Resource:
-    """A resource that came from a v1 document, as it is to be written to this store.
+    """The resource to write for one that came from a v1 document.
 
-    A pool takes name and settings of the stored pool of its network; anything else, and a
-    pool of a new network, is returned as it is.
+    A pool takes name and settings of the stored pool of its network. A pool of a new network and
+    any other resource stay as they are.
     """
     if not isinstance(resource, IPPool):
         return resource
@@ -39,7 +39,7 @@ async def onto_stored(store: Datastore, resource: Resource) -> Resource:
 
 
 def merged(stored: IPPool, legacy: IPPool) -> IPPool:
-    """The stored pool with what a v1 document says: IP-in-IP, NAT, disabled."""
+    """The stored pool with the fields of a v1 document: IP-in-IP, NAT, disabled."""
     ipip = legacy.spec.ipipMode or "Never"
     vxlan = stored.spec.vxlanMode if ipip == "Never" else "Never"
     # The document's author has not seen the stored revision: there is none to compare with.

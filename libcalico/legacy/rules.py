@@ -3,8 +3,8 @@
 Differences: `net` beside `nets`, tags beside selectors, lower-case actions and protocols,
 networks with bits behind the mask, the label `calico/k8s_ns`.
 
-Calico's own migration joined `notSelector` and `notTag` by "and", so it let through what only
-one of the two excluded. Both exclude, so they are joined by "or" here.
+Calico's own migration joined `notSelector` and `notTag` by "and", so it let an endpoint through
+that only one of the two excluded. Both exclude, so they are joined by "or" here.
 Tested in tests/libcalico/test_legacy.py and tests/calicoctl/test_legacy.py.
 """
 
@@ -35,7 +35,7 @@ def selector(text: str) -> str:
 
 
 def protocol(value: int | str | None) -> int | str | None:
-    """A protocol with its v3 name; what is none is left for validation to name."""
+    """A protocol with its v3 name; other text stays, for validation to name."""
     return _BY_NAME.get(value.lower(), value) if isinstance(value, str) else value
 
 

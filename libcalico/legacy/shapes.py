@@ -1,7 +1,7 @@
 """The documents of the first generation, field by field (libcalico-go's api v1).
 
-The structs only say which fields there are and of what type: what v1 had no field for is
-refused by `libcalico.model.base.shape`. JSON names with a dash or an underscore are renamed.
+The structs give the fields and their types alone: `libcalico.model.base.shape` refuses fields that
+v1 did not have. JSON names with a dash or an underscore are renamed.
 Tested in tests/libcalico/test_legacy.py.
 """
 
@@ -63,20 +63,20 @@ class V1OrchRef(Struct, frozen=True):
 
 
 class V1NodeSpec(Struct, frozen=True):
-    """What was known of a node."""
+    """A node's routing settings, and its names in orchestrators."""
 
     bgp: V1NodeBGP | None = None
     orchRefs: list[V1OrchRef] = []
 
 
 class V1Named(Struct, frozen=True):
-    """Metadata of what only had a name."""
+    """Metadata of a kind that only had a name."""
 
     name: str = ""
 
 
 class V1EntityRule(Struct, frozen=True):
-    """One side of a connection; a tag is what v3 says by a label without a value."""
+    """One side of a connection; a tag is a label without a value in v3."""
 
     tag: str = ""
     net: str = ""
@@ -91,7 +91,7 @@ class V1EntityRule(Struct, frozen=True):
 
 
 class V1Rule(Struct, frozen=True):
-    """allow, deny, log or pass what matches."""
+    """allow, deny, log or pass the packets that match."""
 
     action: str = ""
     ipVersion: int | None = None

@@ -95,7 +95,7 @@ def _decode(key: Key, raw: bytes) -> Struct:
 
 
 def encode_value(key: Key, value: Struct, base: bytes | None = None) -> bytes:
-    """The bytes to store for `value`; `base` is what it was read from (CODEC-2)."""
+    """The bytes to store for `value`; `base` are the bytes that it was read from (CODEC-2)."""
     if isinstance(value, _TIERED):
         value = policy.stored(value)
     elif isinstance(value, affinity.BlockAffinityResource):
@@ -107,7 +107,7 @@ def encode_value(key: Key, value: Struct, base: bytes | None = None) -> bytes:
 
 
 def shown_value(value: Struct) -> bytes:
-    """The JSON of a resource as people see it: without what only the datastore needs."""
+    """The JSON of a resource for users, without the fields of the datastore alone."""
     return _escape(_encode(value))
 
 

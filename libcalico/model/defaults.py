@@ -1,4 +1,4 @@
-"""Defaults that Calico writes into what it stores (docs/reference/data-model.md#validation,
+"""Defaults that Calico writes into stored resources (docs/reference/data-model.md#validation,
 #side-effects-of-writes, #ippool)."""
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ FELIX = {
 
 
 def apply_defaults(resource: R) -> R:
-    """The resource with what v3.32 fills in before it stores: pure, and idempotent.
+    """The resource with the defaults that v3.32 fills in before it stores: pure, and idempotent.
 
-    A pool's CIDR becomes canonical; one that is none, or has bits behind the mask, is left for
+    A pool's CIDR becomes canonical; text that is no CIDR, or has bits behind the mask, is left for
     `validate`. Durations become canonical, too (`90s` is stored as `1m30s`).
     """
     return canonical_durations(_filled(resource))
@@ -125,7 +125,7 @@ def _controllers(spec: KubeControllersConfigurationSpec) -> KubeControllersConfi
 
 
 def canonical_durations(value: S) -> S:
-    """The value with every duration as Go writes it; what is no duration stays as it is."""
+    """The value with every duration as Go writes it; text that is no duration stays."""
     changed: dict[str, object] = {}
     for name, is_duration in _duration_paths(value.__class__):
         old = getattr(value, name)

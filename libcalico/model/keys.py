@@ -46,7 +46,7 @@ class AffinityKey(NamedTuple):
 
 
 class HandleKey(NamedTuple):
-    """What one attachment holds, by handle id."""
+    """The addresses of one attachment, by handle id."""
 
     handle_id: str
 
@@ -75,7 +75,7 @@ NO_REGION = "no-region"
 
 
 class FelixStatusKey(NamedTuple):
-    """That felix lives: written with a lease. `last` is the copy that outlives it."""
+    """felix's life sign, written with a lease. `last` is the copy that outlives the lease."""
 
     host: str
     region: str = NO_REGION
@@ -86,7 +86,7 @@ class FelixStatusKey(NamedTuple):
 
 
 class LifeSignKey(NamedTuple):
-    """That a machine lives under a node's name: calico-node writes it with a lease."""
+    """The life sign of the machine of a node's name: calico-node writes it with a lease."""
 
     host: str
 

@@ -62,8 +62,8 @@ Resource = (
 class Kind:
     """One kind: `name` as in YAML, `plural` as in keys, short names for the command line.
 
-    `family` is what selects it in a datastore: its name, but for the one whose name the
-    allocator's claims have there. `internal` kinds no operator reads or writes.
+    `family` selects it in a datastore. It is the kind's name, except for the one kind whose name
+    the allocator's claims have there. Operators do not read or write `internal` kinds.
     """
 
     name: str

@@ -127,7 +127,7 @@ def _parameters(value: object) -> FelixConfigurationSpec:
 
 
 def _member(name: str, type_: object, value: object) -> object:
-    """What can be read of one member; None when its meaning is lost."""
+    """The readable part of one member; None if its meaning is lost."""
     if name in _RULES:
         return [_rule(one) for one in value] if isinstance(value, list) else [UNREADABLE]
     if type_ is str:

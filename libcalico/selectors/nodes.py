@@ -92,7 +92,7 @@ class Has:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """`all()`, or `global()`: what lies in no namespace."""
+    """`all()`, or `global()`: objects without a namespace."""
 
     text: str
 

@@ -39,7 +39,7 @@ def tree(text: str) -> Node:
 
 
 class _Level:
-    """What stands between two parentheses: alternatives of conjunctions, the last one open."""
+    """The text between two parentheses: alternatives of conjunctions, the last one open."""
 
     __slots__ = ("alternatives", "negated", "operands")
 

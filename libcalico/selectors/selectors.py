@@ -69,7 +69,7 @@ class Selector:
         self.root = root
 
     def __getattr__(self, name: str) -> object:
-        # Asked only while the slot is empty.
+        # Python calls this only while the slot is empty.
         value: object
         if name == "matches":
             value = compiled(self.root)
@@ -102,6 +102,6 @@ def parse(text: str) -> Selector:
     simple = _SIMPLE(text)
     if simple is None:
         return Selector(tree(text))
-    # What most rules say, past the parser: one label and its value, or that it is there.
+    # Most rules test one label for its value or its presence: that needs no parser.
     label, value, name = simple.groups()
     return Selector(Has(name) if name is not None else Compare(label, "==", value))

@@ -1,1 +1,1 @@
-"""What all resources share: metadata, numbers as text, unknown fields, shapes."""
+"""Parts that all resources share: metadata, numbers as text, unknown fields, shapes."""

@@ -1,11 +1,11 @@
-"""What all model structs share, and how Go's `omitempty` is expressed in them.
+"""The base of all model structs, and how they express Go's `omitempty`.
 
 A field with a plain default (`""`, `0`, `False`, `None`, an empty list or dict) is
 omitted when it holds that default: exactly Go's `omitempty`. A field that Go always
 writes is declared with `always(...)`. The order of the fields is the order of the bytes.
 
-Structs are frozen and, holding no reference cycles, are not tracked by the cyclic
-collector, which otherwise costs more than the parser.
+Structs are frozen and hold no reference cycles, so the cyclic collector does not track them.
+Otherwise it would cost more than the parser.
 Tested in tests/libcalico/test_codec.py.
 """
 

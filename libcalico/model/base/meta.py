@@ -23,7 +23,7 @@ R = TypeVar("R", bound=msgspec.Struct)
 
 
 class OwnerReference(Struct, frozen=True):
-    """Who owns an object (metav1.OwnerReference)."""
+    """An owner of an object (metav1.OwnerReference)."""
 
     apiVersion: str = always("")
     kind: str = always("")
@@ -34,7 +34,7 @@ class OwnerReference(Struct, frozen=True):
 
 
 class ManagedFieldsEntry(Struct, frozen=True):
-    """Which fields a manager set last (metav1.ManagedFieldsEntry)."""
+    """The fields that a manager set last (metav1.ManagedFieldsEntry)."""
 
     manager: str = ""
     operation: str = ""

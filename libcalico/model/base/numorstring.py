@@ -78,7 +78,7 @@ def port(value: int | str) -> int | str:
 
 
 def port_or_as_is(value: int | str) -> int | str:
-    """A port in canonical form; what is no port is left for validation to name."""
+    """A port in canonical form; other values stay as they are, for validation to name."""
     try:
         return port(value)
     except ValueError:

@@ -2,8 +2,7 @@
 (docs/reference/data-model.md#felixconfiguration).
 
 The `ENFORCED` ones are those of felix/config/parameters.py; tests/libcalico/test_enforcement.py
-holds the two together. Harmless values are what happens anyway, which is mostly Calico's
-default.
+compares the two. A harmless value asks for what happens anyway, which is mostly Calico's default.
 """
 
 from __future__ import annotations
@@ -125,7 +124,7 @@ _INFORMATION: tuple[tuple[str, str], ...] = (
 
 
 def _other_features(value: object, _spec: object) -> bool:
-    """Whether a feature is named that felix does not ask this list about."""
+    """Whether the list names a feature that felix does not look up in it."""
     named = (part.partition("=") for part in str(value).split(","))
     return any(word and name.strip() != "ChecksumOffloadBroken" for name, _, word in named)
 

@@ -1,4 +1,4 @@
-"""What may happen to a field of the data model, and a row of the table that says which.
+"""The states of a field of the data model, and the rows of the table that assigns them.
 
 Tested in tests/libcalico/test_enforcement.py.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 
 class State(enum.Enum):
-    """What happens to a field."""
+    """The effect of a field."""
 
     ENFORCED = "enforced"
     IN_PART = "in part"
@@ -33,7 +33,7 @@ class Row:
     asks: Callable[..., bool] | None = None
 
     def lacks(self, value: object, around: object = None) -> bool:
-        """Whether a set value asks for what does not happen."""
+        """Whether a set value asks for an effect that it does not have."""
         if self.state in (State.ENFORCED, State.INFORMATION):
             return False
         if self.asks is not None:

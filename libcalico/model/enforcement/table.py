@@ -1,4 +1,4 @@
-"""What this release does with every field of the data model: one table.
+"""The table of all fields of the data model, and their effect in this release.
 
 A field that is accepted and then ignored in silence misleads users. So each field of each kind
 has a row: `enforced`, `in part`, `stored` (returned untouched, without effect, and reported to
@@ -7,8 +7,8 @@ The rows are in `rows.py` and `felix.py`; libcalico/model/fields.py makes `docs/
 
 Invariants (tests/libcalico/test_enforcement.py):
   ENF-1  Every field of every struct has a row, its own or that of the struct around it.
-  ENF-2  What a resource asks for and does not get is named, with its path and the reason;
-         a value that asks for no more than what happens anyway is not.
+  ENF-2  A set field without effect is named, with its path and the reason; a value that asks
+         for no more than what happens anyway is not.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ INSTEAD = {
     "Pass": "this Pass rule denies what the rest of it matches",
     "Log": "this Log rule logs nothing",
 }
-"""What becomes of a rule of which a match is not enforced: never more than was asked for."""
+"""The effect of a rule with a match that is not enforced: never wider than the rule."""
 
 
 def not_enforced(resource: Any) -> list[tuple[str, str]]:
-    """(field path, reason) of everything that a resource asks for and does not get."""
+    """(field path, reason) of every field that a resource sets without effect."""
     return list(_walk(resource.kind, resource, "", "", ""))
 
 
 def row_of(kind: str, path: str) -> Row | None:
-    """The row of a field: `spec.ingress.source.nets`; its own, or that of what is around it."""
+    """The row of a field, such as `spec.ingress.source.nets`, or of the struct around it."""
     rows = table().get(kind, {})
     while path:
         if path in rows:
@@ -71,7 +71,7 @@ def _felix_fields() -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """A field of which something may lack: itself, or something within."""
+    """A field that may lack its effect, itself or in a part."""
 
     attribute: str
     name: str

@@ -1,8 +1,8 @@
 """The v3 BlockAffinity resource (docs/reference/data-model.md#ipam-objects), which the allocator
 does not read in etcd mode.
 
-The API has `deleted` as a boolean; etcd holds it as text (1.6). The structs have the
-boolean, and the codec writes `StoredBlockAffinity`. The allocator's claims are
+`deleted` is a boolean in the API and text in etcd (1.6). The structs have the boolean, and the
+codec writes `StoredBlockAffinity`. The allocator's claims are
 `libcalico.model.resources.ipam.BlockAffinity`.
 Tested in tests/libcalico/test_golden.py.
 """
@@ -16,7 +16,7 @@ from libcalico.model.base.meta import API_VERSION, Metadata
 
 
 class BlockAffinitySpec(Struct, frozen=True):
-    """Who claims a block; `state` is confirmed (also empty), pending or pendingDeletion."""
+    """A node's claim on a block; `state` is confirmed (also empty), pending or pendingDeletion."""
 
     state: str = always("")
     node: str = always("")

@@ -22,7 +22,7 @@ class SecretKeyRef(Struct, frozen=True, kw_only=True):
 
 
 class BGPPassword(Struct, frozen=True):
-    """Where a BGP password is found; never the password itself."""
+    """The place of a BGP password, never the password itself."""
 
     secretKeyRef: SecretKeyRef | None = None
 
@@ -85,7 +85,7 @@ class BGPConfiguration(Struct, frozen=True, kw_only=True):
 
 
 class BGPPeerSpec(Struct, frozen=True):
-    """Whom some nodes peer with: an address, or the nodes that a selector finds."""
+    """The peer of some nodes: an address, or the nodes that a selector matches."""
 
     node: str = ""
     nodeSelector: str = ""

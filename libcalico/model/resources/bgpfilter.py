@@ -1,5 +1,5 @@
-"""The BGPFilter resource (docs/reference/data-model.md#bgpfilter): what nodes tell peers and take
-from them.
+"""The BGPFilter resource (docs/reference/data-model.md#bgpfilter): rules for the routes that
+nodes send to peers and accept from them.
 
 Tested in tests/libcalico/test_golden.py.
 """
@@ -48,7 +48,7 @@ class BGPFilterSetPriority(Struct, frozen=True):
 
 
 class BGPFilterOperation(Struct, frozen=True):
-    """What is done to an accepted route: exactly one member is set."""
+    """A change to an accepted route: exactly one member is set."""
 
     addCommunity: BGPFilterAddCommunity | None = None
     prependASPath: BGPFilterPrependASPath | None = None

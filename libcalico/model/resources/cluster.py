@@ -11,7 +11,7 @@ from libcalico.model.base.meta import API_VERSION, Condition, Metadata
 
 
 class ClusterInformationSpec(Struct, frozen=True):
-    """What is true of the whole cluster. `clusterType` is a comma list."""
+    """Facts of the whole cluster. `clusterType` is a comma list."""
 
     clusterGUID: str = ""
     clusterType: str = ""

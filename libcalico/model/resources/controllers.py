@@ -1,8 +1,8 @@
 """The KubeControllersConfiguration resource
 (docs/reference/data-model.md#kubecontrollersconfiguration): which controllers run, and how.
 
-A controller whose member is present is enabled. `policyMigration` is v3.32's spelling of
-what later releases call `migration`; both are kept as they were written.
+A controller whose member is present is enabled. Later releases spell v3.32's `policyMigration`
+as `migration`; both are kept as they were written.
 Tested in tests/libcalico/test_golden.py.
 """
 
@@ -89,7 +89,7 @@ class KubeControllersConfigurationSpec(Struct, frozen=True):
 
 
 class KubeControllersConfigurationStatus(Struct, frozen=True):
-    """What runs, as the controllers report it."""
+    """The configuration in use, as the controllers report it."""
 
     runningConfig: KubeControllersConfigurationSpec | None = None
     environmentVars: dict[str, str] = {}

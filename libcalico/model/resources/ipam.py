@@ -13,7 +13,7 @@ CONFIRMED, PENDING, PENDING_DELETION = "confirmed", "pending", "pendingDeletion"
 
 
 class Attribute(Struct, frozen=True):
-    """Who holds addresses of a block: a handle and its attributes."""
+    """The holder of addresses of a block: a handle and its attributes."""
 
     handle_id: str | None = None
     secondary: dict[str, str] = {}
@@ -61,7 +61,7 @@ class BlockAffinity(Struct, frozen=True):
 
 
 class Handle(Struct, frozen=True):
-    """What a handle holds: block CIDR -> number of addresses."""
+    """The addresses of a handle: block CIDR -> number of addresses."""
 
     block: dict[str, int] = always({})
     deleted: bool = always(False)

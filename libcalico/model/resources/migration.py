@@ -28,14 +28,14 @@ class WorkloadEndpointIdentifier(Struct, frozen=True):
 
 
 class LiveMigrationSource(Struct, frozen=True):
-    """What moves: one of the two."""
+    """The moving workload: one of the two."""
 
     workload: WorkloadIdentifier | None = None
     workloadEndpoint: WorkloadEndpointIdentifier | None = None
 
 
 class LiveMigrationTarget(Struct, frozen=True):
-    """What it becomes: one of the two."""
+    """The workload after the move: one of the two."""
 
     selector: str | None = None
     workloadEndpoint: WorkloadEndpointIdentifier | None = None

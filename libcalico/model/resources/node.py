@@ -53,7 +53,7 @@ class NodeInterface(Struct, frozen=True):
 
 
 class NodeSpec(Struct, frozen=True):
-    """What is known of a node."""
+    """Addresses and routing settings of a node."""
 
     bgp: NodeBGPSpec | None = None
     ipv4VXLANTunnelAddr: str = ""
@@ -67,7 +67,7 @@ class NodeSpec(Struct, frozen=True):
 
 
 class NodeStatus(Struct, frozen=True):
-    """What a node reports of itself."""
+    """The report of a node about itself."""
 
     wireguardPublicKey: str = ""
     wireguardPublicKeyV6: str = ""

@@ -1,5 +1,5 @@
-"""The CalicoNodeStatus resource (docs/reference/data-model.md#caliconodestatus): what one node
-reports of its routing.
+"""The CalicoNodeStatus resource (docs/reference/data-model.md#caliconodestatus): one node's report
+of its routing.
 
 Tested in tests/libcalico/test_golden.py.
 """
@@ -11,7 +11,7 @@ from libcalico.model.base.meta import API_VERSION, Metadata
 
 
 class CalicoNodeStatusSpec(Struct, frozen=True):
-    """Which node reports what, and how often; a period of 0 freezes the report."""
+    """The node, the classes of its report and the period; 0 freezes the report."""
 
     node: str = ""
     classes: list[str] = []

@@ -1,5 +1,5 @@
-"""NetworkPolicy and GlobalNetworkPolicy (docs/reference/data-model.md#networkpolicy), and what all
-tiered policies share.
+"""NetworkPolicy and GlobalNetworkPolicy (docs/reference/data-model.md#networkpolicy), and the
+common parts of all tiered policies.
 
 A policy is stored in another form than it is shown (1.12): `stored` and `shown` translate. The
 codec applies both, so no other code sees the annotation that keeps the name. The staged forms
@@ -32,7 +32,7 @@ INGRESS, EGRESS = "Ingress", "Egress"
 
 
 class NetworkPolicySpec(Struct, frozen=True):
-    """What a policy of one namespace selects and lets pass. `order` None is last."""
+    """Selector and rules of a policy of one namespace. `order` None is last."""
 
     tier: str = ""
     order: int | float | None = None
@@ -57,7 +57,7 @@ class NetworkPolicy(Struct, frozen=True, kw_only=True):
 
 
 class GlobalNetworkPolicySpec(Struct, frozen=True):
-    """What a policy of the whole cluster selects and lets pass. `order` None is last."""
+    """Selector and rules of a policy of the whole cluster. `order` None is last."""
 
     tier: str = ""
     order: int | float | None = None

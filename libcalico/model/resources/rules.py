@@ -1,9 +1,9 @@
 """Policy rules as profiles and policies share them (docs/reference/data-model.md#networkpolicy).
 
 Since v3.32 an empty `source` or `destination` is not written; before, `{}` was. Both
-read as the same empty `EntityRule`. Decoding makes ports and protocols canonical. It keeps
-what is no port, no protocol or no action as it is: `validate.problems` names it, and the
-enforcing code sees that there was one.
+read as the same empty `EntityRule`. Decoding makes ports and protocols canonical. Text that is no
+port, no protocol or no action stays: `validate.problems` names it, and the enforcing code sees
+that there was one.
 Tested in tests/libcalico/test_policy_model.py and tests/libcalico/test_validate_policy.py.
 """
 
@@ -81,13 +81,13 @@ class HTTPMatch(Struct, frozen=True):
 
 
 class RuleMetadata(Struct, frozen=True):
-    """What is told about a rule, for people and logs."""
+    """Annotations of a rule, for people and logs."""
 
     annotations: dict[str, str] = {}
 
 
 class Rule(Struct, frozen=True, kw_only=True):
-    """Allow, Deny, Log or Pass what matches everything that is set."""
+    """Allow, Deny, Log or Pass the packets that match every set field."""
 
     action: str = always("")
     ipVersion: int | None = None

@@ -1,5 +1,5 @@
-"""Staged policies (docs/reference/data-model.md#staged-policies): what a policy would be. Stored
-and shown, never enforced.
+"""Staged policies (docs/reference/data-model.md#staged-policies): policies on trial, stored and
+shown but never enforced.
 
 Tested in tests/libcalico/test_golden.py and tests/libcalico/test_defaults.py.
 """
@@ -15,7 +15,7 @@ from libcalico.model.resources.rules import Rule
 
 
 class StagedNetworkPolicySpec(Struct, frozen=True):
-    """A NetworkPolicy's spec and what to do with it: Set, Delete, Learn or Ignore."""
+    """A NetworkPolicy's spec and its staged action: Set, Delete, Learn or Ignore."""
 
     stagedAction: str = ""
     tier: str = ""
@@ -41,7 +41,7 @@ class StagedNetworkPolicy(Struct, frozen=True, kw_only=True):
 
 
 class StagedGlobalNetworkPolicySpec(Struct, frozen=True):
-    """A GlobalNetworkPolicy's spec and what to do with it: Set, Delete, Learn or Ignore."""
+    """A GlobalNetworkPolicy's spec and its staged action: Set, Delete, Learn or Ignore."""
 
     stagedAction: str = ""
     tier: str = ""
@@ -109,21 +109,21 @@ class KubernetesPolicyPeer(Struct, frozen=True):
 
 
 class KubernetesIngressRule(Struct, frozen=True, rename={"from_": "from"}):
-    """What may come in."""
+    """Allowed incoming connections."""
 
     ports: list[KubernetesPolicyPort] = []
     from_: list[KubernetesPolicyPeer] = []
 
 
 class KubernetesEgressRule(Struct, frozen=True):
-    """What may go out."""
+    """Allowed outgoing connections."""
 
     ports: list[KubernetesPolicyPort] = []
     to: list[KubernetesPolicyPeer] = []
 
 
 class StagedKubernetesNetworkPolicySpec(Struct, frozen=True):
-    """A Kubernetes NetworkPolicy's spec and what to do with it."""
+    """A Kubernetes NetworkPolicy's spec and its staged action."""
 
     stagedAction: str = ""
     podSelector: LabelSelector = always(LabelSelector())

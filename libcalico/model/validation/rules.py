@@ -34,7 +34,7 @@ def check_rules(problems: Problems, field: str, rules: Sequence[Rule]) -> None:
 
 
 def check_direction(problems: Problems, field: str, rules: Sequence[Rule], ingress: bool) -> None:
-    """What a policy (not a profile) may say only in one direction: services and HTTP."""
+    """Check the matches that a policy may have in one direction only: services and HTTP."""
     wrong = "destination" if ingress else "source"
     for where, rule in indexed(field, rules):
         if getattr(rule, wrong).services is not None:

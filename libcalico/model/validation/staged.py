@@ -1,5 +1,5 @@
 """Rules of staged policies (docs/reference/data-model.md#staged-policies): those of the policies,
-and what Delete may say.
+and those of Delete.
 
 Tested in tests/libcalico/test_invalid_documents.py.
 """
