@@ -37,22 +37,22 @@ async def following(api: ApiServer, folder: Path) -> AsyncIterator[Agent]:
     """A felix that has read the datastore, follows it, and ends in order."""
     names = ("socket", "config", "status", "felix/last-readable")
     agent = Agent("n1", {}, Paths(*(folder / name for name in names)))
-    await agent._readable.open()
+    await agent.objects.readable.open()
     async with kdd.opened(api) as store:
         syncer = Syncer(store, selections("n1"), sinks=agent.sinks)
 
         async def follow() -> None:
             async with aclosing(syncer.batches()) as batches:  # type: ignore[type-var]
                 async for batch in batches:
-                    await agent.take(batch)
+                    await agent.apply_batch(batch)
 
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(follow()), group.create_task(agent._readable.run())]
+            tasks = [group.create_task(follow()), group.create_task(agent.objects.readable.run())]
             await kdd.until(lambda: agent.calc.in_sync)
             yield agent
             for task in tasks:
                 task.cancel()
-    agent._readable.close()
+    agent.objects.readable.close()
 
 
 def in_force(agent: Agent) -> str | None:
@@ -72,20 +72,20 @@ def test_a_policy_that_becomes_unreadable_stays_as_it_was(api: ApiServer, tmp_pa
             assert in_force(agent) == "role == 'a'"
             # The definition takes any text; that it is no selector only its reader knows.
             bad = policy(api, "role = 'a'")
-            await kdd.until(lambda: KEY in agent._readable.unreadable)
+            await kdd.until(lambda: KEY in agent.objects.readable.unreadable)
             assert in_force(agent) == "role == 'a'"
         async with following(api, tmp_path) as agent:
             assert in_force(agent) == "role == 'a'"
-            told = agent._readable.unreadable[KEY].told
+            told = agent.objects.readable.unreadable[KEY].told
             assert f"revision {good} is in force; revision {bad} is stored" in told
             policy(api, "role == 'b'")
             await kdd.until(lambda: in_force(agent) == "role == 'b'")
-            assert not agent._readable.unreadable
+            assert not agent.objects.readable.unreadable
             policy(api, "role = 'b'")
-            await kdd.until(lambda: KEY in agent._readable.unreadable)
+            await kdd.until(lambda: KEY in agent.objects.readable.unreadable)
             api.delete(f"{PATH}/default.torn")
             await kdd.until(lambda: in_force(agent) is None)
-            assert not agent._readable.unreadable
+            assert not agent.objects.readable.unreadable
 
     async def in_time() -> None:
         async with asyncio.timeout(patient(60)):

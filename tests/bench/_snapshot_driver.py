@@ -113,7 +113,7 @@ class SnapshotFelix:
         syncer = Syncer(self.store, selections(NODE), sinks=sinks, resident=True)
         async with aclosing(syncer.batches()) as batches:  # type: ignore[type-var]
             async for batch in batches:
-                await self.agent.take(batch)
+                await self.agent.apply_batch(batch)
                 if batch.in_sync:
                     return
 

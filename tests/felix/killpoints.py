@@ -84,8 +84,8 @@ POINTS = [
         """
         before felix.agent:Agent.run
         after felix.node_server:NodeServer.start
-        before felix.agent:Agent.take
-        after felix.agent:Agent.take
+        before felix.agent:Agent.apply_batch
+        after felix.agent:Agent.apply_batch
         before felix.dataplane.rules.manager:RulesManager._open
         after felix.dataplane.rules.manager:RulesManager._open
         after felix.dataplane.rules.desired:Desire.update
@@ -103,7 +103,7 @@ POINTS = [
     *_points(
         "more",
         """
-        before felix.agent:Agent.take
+        before felix.agent:Agent.apply_batch
         after felix.dataplane.rules.desired:Desire.update
         after KernelSets.create
         before KernelSets.add
@@ -122,7 +122,7 @@ POINTS = [
     *_points(
         "less",
         """
-        after felix.agent:Agent.take
+        after felix.agent:Agent.apply_batch
         after felix.dataplane.rules.desired:Desire.update
         before KernelSets.delete
         after KernelSets.delete

@@ -36,18 +36,18 @@ async def nothing() -> None:
 async def test_a_label_that_chooses_parameters_is_acted_on_at_once(tmp_path: Path) -> None:
     """The Node says nothing else that is new, so nothing else asks for a turn of the data plane."""
     agent = Agent("n1", {}, Paths(tmp_path / "sock", tmp_path / "cfg", tmp_path / "status"))
-    agent._services = cast("Any", SimpleNamespace(want=lambda _: None, first=nothing))
+    agent.services = cast("Any", SimpleNamespace(want=lambda _: None, first=nothing))
     turns: list[int] = []
     agent.dataplane.kick = lambda: turns.append(1)  # type: ignore[method-assign]
-    await agent.take(own())
+    await agent.apply_batch(own())
     spec = {"nodeSelector": "rack == 'a'", "routeRefreshInterval": "7s"}
-    await agent.take(said("FelixConfiguration", "rack-a", spec))
+    await agent.apply_batch(said("FelixConfiguration", "rack-a", spec))
     turns.clear()
-    await agent.take(own(rack="a"))
+    await agent.apply_batch(own(rack="a"))
     assert agent.config.route_refresh_interval == 7.0
     assert turns == [1]
-    await agent.take(own(rack="a", other="b"))
+    await agent.apply_batch(own(rack="a", other="b"))
     assert turns == [1]
-    await agent.take(own())
+    await agent.apply_batch(own())
     assert agent.config.route_refresh_interval != 7.0
     assert turns == [1, 1]

@@ -88,7 +88,7 @@ async def test_felix_removes_in_the_turn_and_writes_what_is_due_at_its_end(tmp_p
     assert turn(one) == ["pod1"], "what another felix left goes at once too"
     assert turn(one, two) == ["pod1"]
     assert turn(two) == []
-    agent._files_due.stop()
+    agent.endpoint_status.stop()
     assert turn(two) == ["pod2"]
 
 

@@ -214,13 +214,13 @@ def agent_of(folder: Path) -> Agent:
 
 async def started(agent: Agent, entries: list[Entry], cluster: str = "g") -> asyncio.Task[None]:
     """An agent that has read a datastore with these objects."""
-    await agent._readable.open()
-    writing = asyncio.create_task(agent._readable.run())
+    await agent.objects.readable.open()
+    writing = asyncio.create_task(agent.objects.readable.run())
     about = stored(CLUSTER, 1, {"clusterGUID": cluster, "datastoreReady": True})
     # ClusterInformation may come last.
     updates = [Update(one.key, one) for one in (*entries, about)]
-    await agent.take(SyncBatch(updates, False))
-    await agent.take(SyncBatch([], True))
+    await agent.apply_batch(SyncBatch(updates, False))
+    await agent.apply_batch(SyncBatch([], True))
     return writing
 
 
@@ -233,13 +233,13 @@ def test_a_restart_changes_nothing_and_files_of_another_cluster_are_not_believed
         writing = await started(agent, entries, cluster)
         policy: Any = agent.calc.policy.stored(GNP)
         assert (None if policy is None else policy.spec.order) == order
-        assert len(agent._readable.unreadable) == sum(bool(one.broken) for one in entries)
+        assert len(agent.objects.readable.unreadable) == sum(bool(one.broken) for one in entries)
         if ends == "killed":
-            await written_by(agent._readable._store)
+            await written_by(agent.objects.readable._store)
         writing.cancel()
         await asyncio.wait([writing])
         if ends == "orderly":
-            agent._readable.close()
+            agent.objects.readable.close()
 
     async def lives() -> None:
         await life([good(4)], 4)
@@ -266,13 +266,13 @@ def test_a_late_cluster_information_is_waited_for(tmp_path: Path) -> None:
         writing = await started(first, [good(4)])
         writing.cancel()
         await asyncio.wait([writing])
-        first._readable.close()
+        first.objects.readable.close()
         agent = agent_of(tmp_path)
-        await agent._readable.open()
-        await agent.take(SyncBatch([Update(GNP, garbage(GNP, 5))], True))
+        await agent.objects.readable.open()
+        await agent.apply_batch(SyncBatch([Update(GNP, garbage(GNP, 5))], True))
         assert not agent.calc.ready
         about = stored(CLUSTER, 6, {"clusterGUID": "g", "datastoreReady": True})
-        await agent.take(SyncBatch([Update(CLUSTER, about)], True))
+        await agent.apply_batch(SyncBatch([Update(CLUSTER, about)], True))
         policy: Any = agent.calc.policy.stored(GNP)
         assert agent.calc.ready
         assert policy.spec.order == 4
