@@ -48,10 +48,10 @@ LINGER = 0.025
 COLLECTOR = (5_000, 20, 20)
 """Thresholds of the garbage collector once the snapshot is frozen: seldom, and short."""
 RESTART_STATUS = 129
-"""What the process ends with when a changed parameter asks for a new start, as Calico's does."""
+"""The exit status when a changed parameter asks for a new start, as Calico's has it."""
 
 OpenStore = Callable[[DatastoreConfig], Awaitable[Datastore]]
-"""What gives the datastore that a configuration names; the simulation has its own."""
+"""Opens the datastore that a configuration names; the simulation has its own."""
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class RestartNeeded(MuslinError):
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """Where felix's files lie; tests choose their own."""
+    """The paths of felix's files; tests choose their own."""
 
     node_socket: Path = paths.NODE_SOCKET
     config: Path = paths.FELIX_CONFIG

@@ -1,4 +1,4 @@
-"""What can wait until a burst is over, and must not wait for ever.
+"""Work that waits until a burst of events is over, but not for ever.
 
 Tested in tests/felix/reports/test_status.py.
 """
@@ -12,7 +12,7 @@ QUIET, LATEST = 0.15, 1.0
 
 
 class Debouncer:
-    """Calls `act` when nothing moved for `quiet` seconds, or `latest` after what moved first."""
+    """Calls `act` after `quiet` seconds without an event, or `latest` after the first event."""
 
     def __init__(
         self, act: Callable[[], None], quiet: float = QUIET, latest: float = LATEST
@@ -22,7 +22,7 @@ class Debouncer:
         self._first = self._last = 0.0
 
     def moved(self) -> None:
-        """Something moved. Call it inside a running event loop."""
+        """Note an event. Call it inside a running event loop."""
         loop = asyncio.get_running_loop()
         self._last = loop.time()
         if self._timer is None:
@@ -39,7 +39,7 @@ class Debouncer:
         self._act()
 
     def stop(self) -> None:
-        """What is due is done now; after that nothing is called any more."""
+        """Call `act` now if it is due, and never afterwards."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,4 +1,4 @@
-"""The process `calico-felix`: names itself, finds out which node it is, runs the agent.
+"""The process `calico-felix`: determines the name of its node and runs the agent.
 
 Tested in tests/felix/config/test_parameters.py and tests/e2e/test_nasty_settings.py.
 """
@@ -44,9 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _main() -> int:
-    # What a start makes lives long: looking for garbage in it would take a sixth of the time.
+    # Objects made at the start live long: collecting among them would take a sixth of the time.
     gc.set_threshold(50_000, 50, 100)
-    # Rules are written in threads; one that is done must not wait 5 ms for the loop to let go.
+    # Threads write the rules; one that is done must not wait 5 ms for the loop to let go.
     sys.setswitchinterval(0.0005)
     process.set_name("calico-felix")
     level = os.environ.get("CALICO_LOG_LEVEL", "INFO")

@@ -1,9 +1,8 @@
-"""`node.sock`: what felix tells `bgp` and `cni` of its node, and what they tell it.
+"""`node.sock`: the socket between felix and the other daemons of its node.
 
-`bgp` sends paths and hears own addresses and refusals; `cni` offers and retracts endpoints
-and waits for them to be in force; `calicoctl` asks (`felix.questions`) and watches denied packets
-(`felix.reports.drops`). What is said to a peer waits in a map by subject, so a slow reader costs
-one message a subject and never stalls the main loop.
+`bgp` sends paths, and receives this node's addresses and refused paths. `cni` offers and retracts
+endpoints (`felix.offers`), and waits until they are in force. `calicoctl` asks questions
+(`felix.questions`) and watches denied packets (`felix.reports.drops`).
 
 Invariants:
   NSV-1  An offer that was never stored goes ten seconds after the last connection that made it;
@@ -11,9 +10,9 @@ Invariants:
   NSV-2  Only the connection that began the newest snapshot changes paths; when it ends, the
          paths stay (fail static).
   NSV-3  `InForce` without an error is sent only for exactly the container that was asked for, and
-         not before its rules and sets are in the kernel; to who makes link and routes himself
-         (`wired`) the routes that are lacking are named. Link and routes are there by all that
-         the kernel has told until the answer: an older sandbox's link may have had the name.
+         not before its rules and sets are in the kernel. A peer that makes link and routes itself
+         (`wired`) is sent the routes that are lacking. Link and routes are there by every event
+         of the kernel before the answer: an older sandbox's link may have had the name.
 Tested in tests/felix/agent/test_node_server.py.
 """
 
@@ -97,7 +96,7 @@ class Peer:
 
 
 class NodeServer:
-    """Felix's end of `node.sock`. `publish` is called whenever the main loop made a turn."""
+    """Felix's end of `node.sock`. The agent calls `publish` after each turn of the main loop."""
 
     def __init__(self, node: str) -> None:
         self._node = node
@@ -115,7 +114,7 @@ class NodeServer:
         self._drops: Drops | None = None
         self._answering: set[asyncio.Task[None]] = set()
         self.on_offer: Callable[[], None] = lambda: None
-        """Said of each offer, of which the datastore is soon to tell too: that may wait."""
+        """Called for each offer: the datastore's event of the same endpoint may wait."""
 
     @property
     def speaker_connected(self) -> bool:
@@ -253,7 +252,7 @@ class NodeServer:
             self._plane.kick_some()
 
     def publish(self) -> None:
-        """Tell every peer what is new for it."""
+        """Send every peer what is new for it."""
         plane = self._plane
         own, networks = plane.view.own_addresses(), plane.view.networks()
         if own is not self._own_addresses or networks is not self._networks:
@@ -263,13 +262,13 @@ class NodeServer:
                     peer.tell("fact", fact)
             self._fact, self._own_addresses, self._networks = fact, own, networks
         if self._speaker is not None and plane.calc.ready:
-            refused, told = plane.routing.off_node.learned.complaints(), self._told_refused
-            if refused is not told:
+            refused, previous = plane.routing.off_node.learned.complaints(), self._told_refused
+            if refused is not previous:
                 self._told_refused = refused
-                for prefix in told.keys() - refused.keys():
+                for prefix in previous.keys() - refused.keys():
                     self._speaker.tell(("refused", prefix), RefusedPath(prefix, ""))
                 for prefix, reason in refused.items():
-                    if told.get(prefix) != reason:
+                    if previous.get(prefix) != reason:
                         self._speaker.tell(("refused", prefix), RefusedPath(prefix, reason))
         shadowed, news = plane.state.shadowed, plane.state.news
         if shadowed is not self._shadowed:
@@ -281,18 +280,18 @@ class NodeServer:
             self._drops.published()
 
     def _ruled(self, keys: list[ResourceKey]) -> None:
-        """Rules and sets of these stand: who waits for no more is told at once."""
+        """Answer the peers that wait for no more than the rules and sets of these endpoints."""
         for peer in self._peers:
             if peer.awaits:
                 self._answer(peer, keys)
 
     @property
     def waits_for_links(self) -> bool:
-        """Whether somebody waits for what the kernel is to tell of a link."""
+        """Whether a peer waits for an event of the kernel about a link."""
         return any(not one.wired for peer in self._peers for one in peer.awaits.values())
 
     def _answer(self, peer: Peer, keys: Iterable[ResourceKey]) -> None:
-        """Tell a peer of those of these endpoints for whose word it waits."""
+        """Answer a peer for those of these endpoints that it awaits and that are decided."""
         for key in keys:
             awaited = peer.awaits.get(key)
             answer = self._word(key, awaited) if awaited is not None else None
@@ -301,24 +300,25 @@ class NodeServer:
                 peer.tell(("in_force", key), answer)
 
     def _word(self, key: ResourceKey, awaited: Await) -> InForce | None:
-        """What there is to be said of an endpoint; None: nothing yet."""
-        state, wanted = self._plane.state, self._plane.calc.endpoints.get(key)
+        """The answer about an endpoint, None as long as there is none."""
+        state, current = self._plane.state, self._plane.calc.endpoints.get(key)
         about = (key.namespace, key.name, awaited.container_id)
 
         def meant(endpoint: Endpoint | None) -> bool:
-            # What is in force must still be what is wanted: a change may be on its way.
+            # The endpoint in force must still be the current one: a change may be on its way.
             return (
                 endpoint is not None
                 and endpoint.container_id == awaited.container_id
-                and endpoint == wanted
+                and endpoint == current
             )
 
         endpoint = state.in_force.get(key)
         if endpoint is not None and meant(endpoint):
             if self._plane.stands(endpoint):
                 return InForce(*about, "", awaited.number)
-            # The kernel may have taken link and routes away meanwhile: the next turn judges. Where
-            # none does, what ends that begins one: asked for after each turn, it would never end.
+            # The kernel may have removed link and routes meanwhile: the next turn judges that.
+            # Where the turn cannot (not ready, failures), the end of that begins one: a kick after
+            # each turn would never end.
             self._plane.touched.mark((endpoint.interface,))
             if self._plane.calc.ready and not state.failures:
                 self._plane.kick_some()

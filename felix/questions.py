@@ -1,7 +1,7 @@
-"""What `calicoctl` asks felix on its node: the calculation's own word, and the kernel's counts.
+"""Answers to `calicoctl` on this node: what felix calculates, and what the kernel counts.
 
-Questions never change anything. The kernel is read once a question and family, by the back end
-that writes it.
+A question never changes anything. The back end that writes the kernel's rules reads them, once a
+question and family.
 Tested in tests/felix/kernel/test_explain_live.py.
 """
 
@@ -20,7 +20,7 @@ from felix.explain.answering import chains_of_denials, decide, denials, length, 
 from felix.explain.matching import Matcher
 from felix.explain.path import NORMAL, TABLES
 from felix.explain.places import endpoint_chain
-from felix.reports.audit import astray, kernels_way, unenforced, unlike_datastore
+from felix.reports.audit import kernel_lookup, misrouted, unenforced, unlike_datastore
 from felix.reports.denials import KeptCounts
 from felix.rules.inputs import RuleSettings
 from felix.rules.model import Chain
@@ -42,13 +42,13 @@ class Questions:
     async def ask(self, question: Ask) -> Told:
         """What felix decides at each station, and what its rules have counted."""
         plane = self._plane
-        told = Told(question.id, self._node)
+        answer = Told(question.id, self._node)
         if not plane.calc.in_sync or plane.rules.tables is None:
-            return msgspec.structs.replace(told, error="felix has not read the datastore yet")
+            return msgspec.structs.replace(answer, error="felix has not read the datastore yet")
         try:
             packet = packet_of(question)
         except ValueError as error:
-            return msgspec.structs.replace(told, error=str(error))
+            return msgspec.structs.replace(answer, error=str(error))
         matcher = Matcher(plane.calc.policy, plane.rules.unusable)
         decided = [decide(plane.calc.policy, matcher, packet, s) for s in question.stations]
         unread = ""
@@ -57,7 +57,7 @@ class Questions:
         except (KernelError, CommandError) as failure:
             unread = f"the kernel's rules cannot be read: {failure}"
         return msgspec.structs.replace(
-            told,
+            answer,
             ready=plane.state.applied and not plane.state.failures,
             backend=plane.rules.tables.name,
             decided=decided,
@@ -69,7 +69,7 @@ class Questions:
     ) -> list[Decided]:
         tables = self._plane.rules.tables
         assert tables is not None
-        found: dict[tuple[str, str], list[tuple[int, int]]] = {}
+        rule_counts: dict[tuple[str, str], list[tuple[int, int]]] = {}
         asked = {(s.table, s.chain) for s in question.stations if s.table and s.chain}
         for station in question.stations:
             own = self._own_chain(station, family)
@@ -79,13 +79,13 @@ class Questions:
             names = {chain for its, chain in asked if its == table}
             read = await tables.counters(family, table, names)
             for name, rules in read.items():
-                found[table, name] = [(packets, octets) for packets, octets, _ in rules]
+                rule_counts[table, name] = [(packets, octets) for packets, octets, _ in rules]
         answered = []
         for station, one in zip(question.stations, decided, strict=True):
-            counted = found.get((station.table, station.chain))
+            counted = rule_counts.get((station.table, station.chain))
             place = tables.places.get((family, station.table or TABLES[station.stage]))
             stands = counted is not None and place is not None and not place.differs(station.chain)
-            wanted = length(
+            desired = length(
                 self._plane.calc.policy,
                 station,
                 one,
@@ -93,13 +93,13 @@ class Questions:
                 family,
                 self._settings(family),
             )
-            # What somebody flushed since the last look is not known to differ yet.
-            stands = stands and (wanted is None or wanted == len(counted or ()))
+            # A chain that was flushed since the last read-back is not known to differ yet.
+            stands = stands and (desired is None or desired == len(counted or ()))
             differs = self._differs(station)
             chain = self._own_chain(station, family)
             if chain is not None and chain.name != station.chain:
                 place = tables.places.get((family, FILTER))
-                there = found.get((FILTER, chain.name))
+                there = rule_counts.get((FILTER, chain.name))
                 if there is None:
                     differs.append(f"the kernel has no chain {chain.name} in {FILTER}")
                 elif place is None or place.differs(chain.name) or len(there) != len(chain.rules):
@@ -110,7 +110,7 @@ class Questions:
         return answered
 
     def _own_chain(self, station: Station, family: Family) -> Chain | None:
-        """The chain of a workload's interface, through which its packets come."""
+        """The chain that a workload's packets pass at its interface."""
         interface = self._interface(station)
         policy = self._plane.calc.policy.endpoint(_key(station))
         if not interface or policy is None or station.stage != NORMAL:
@@ -120,18 +120,18 @@ class Questions:
         return endpoint_chain(interface, policy, settings, ingress=station.ingress)
 
     def _differs(self, station: Station) -> list[str]:
-        """What an audit would say of a station's endpoint now (felix.reports.audit)."""
+        """The differences that an audit finds at a station's endpoint (felix.reports.audit)."""
         key, plane = _key(station), self._plane
         endpoint = plane.calc.endpoints.get(key)
-        found = [
+        reasons = [
             reason
             for named, reason in (*unlike_datastore(plane.calc.endpoints), *unenforced(plane))
             if named == str(key)
         ]
         if endpoint is not None and key in plane.state.in_force:
             with Socket() as sock:
-                found += [reason for _, reason in astray(endpoint, kernels_way(sock))]
-        return found
+                reasons += [reason for _, reason in misrouted(endpoint, kernel_lookup(sock))]
+        return reasons
 
     def _interface(self, station: Station) -> str:
         for interface, endpoint in self._plane.state.active.items():
@@ -140,7 +140,7 @@ class Questions:
         return ""
 
     async def count(self, question: CountDrops) -> DropCounts:
-        """Who has denied how many packets since each rule is as it is."""
+        """How many packets each rule has denied since it was written as it is."""
         plane = self._plane
         answer = DropCounts(question.id, self._node)
         if not plane.calc.in_sync or plane.rules.tables is None:
@@ -177,7 +177,7 @@ class Questions:
             plain = {c: [(p, o) for p, o, _ in rules] for c, rules in read.items()}
             for some in denials(engine, endpoints, version, settings, plain, called):
                 counts += some
-                # Rules go on being written while somebody counts.
+                # Rules go on being written during the count.
                 await asyncio.sleep(0)
         return counts
 

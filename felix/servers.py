@@ -1,7 +1,7 @@
 """The two HTTP servers: health for kubelet (9099), metrics for Prometheus (9091).
 
-Both follow the parameters live. A port that is taken is said once in the log and tried again
-until it is free; it never stops the agent, nor does one server hold up the other.
+Both follow the parameters live. Where a port is taken, the log says so once, and the server tries
+again until it is free. A taken port never stops the agent, nor does one server hold up the other.
 Tested in tests/felix/agent/test_servers.py.
 """
 
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 class Servers:
     """The health and the metrics server, started and stopped as the parameters say.
 
-    `page` gives the page of metrics.
+    `page` returns the page of metrics.
     """
 
     def __init__(self, reporters: list[Reporter], page: Callable[[], bytes]) -> None:
@@ -35,7 +35,7 @@ class Servers:
         self._listening: dict[str, bool] = {}
 
     async def apply(self, config: Config) -> None:
-        """Make the running servers those of the parameters; returns after the first try."""
+        """Start and stop servers as the parameters say; returns after the first try to listen."""
         health = (config.health_host, config.health_port) if config.health_enabled else None
         metrics = (
             (config.prometheus_metrics_host or ANYWHERE, config.prometheus_metrics_port)
@@ -46,7 +46,7 @@ class Servers:
         await self._place("metrics", metrics, self._page)
 
     def waiting(self) -> list[str]:
-        """The servers that should listen and cannot yet, each with its place."""
+        """The servers that cannot listen yet, each with its address."""
         return [
             f"the {name} server cannot listen on {place[0]}:{place[1]} yet"
             for name, (place, _) in self._running.items()
@@ -72,7 +72,7 @@ class Servers:
     async def _serve(
         self, name: str, place: Place, server: HealthServer, tried: asyncio.Event
     ) -> None:
-        backoff, told = Backoff(FIRST_RETRY, LAST_RETRY), False
+        backoff, logged = Backoff(FIRST_RETRY, LAST_RETRY), False
         self._listening[name] = False
         try:
             while True:
@@ -80,12 +80,12 @@ class Servers:
                     await server.start()
                     break
                 except OSError as error:
-                    if not told:
+                    if not logged:
                         log.error("the %s server cannot listen on %s:%d: %s", name, *place, error)
-                    told = True
+                    logged = True
                 tried.set()
                 await backoff.wait()
-            if told:
+            if logged:
                 log.info("the %s server listens on %s:%d now", name, *place)
             self._listening[name] = True
             tried.set()
@@ -101,6 +101,6 @@ class Servers:
             await task
 
     async def stop(self) -> None:
-        """Stop both."""
+        """Stop both servers."""
         for name in list(self._running):
             await self._end(name)

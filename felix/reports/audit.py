@@ -1,10 +1,11 @@
-"""Felix looks at itself: whether the node is as the datastore says, by other means than those by
-which it writes.
+"""Felix audits itself: is the node as the datastore says? It reads by other means than it writes.
 
-Slowly, and without writing: what counts of each endpoint against what the datastore said of it
-last; the pods' links that no endpoint names; the kernel's own way to each address of an endpoint in
-force (one question each, whatever the table's size); what the main loop never brought into force;
-and what the read-backs of rules, which run anyway, found changed twice in succession.
+An audit is slow and writes nothing. It compares:
+  - the version of each endpoint that counts with the datastore's last one;
+  - the pods' links with the endpoints that name them;
+  - the kernel's route to each address of an endpoint in force, one question each;
+  - the endpoints with what the main loop has brought into force;
+  - the chains that two read-backs of the rules in succession saw changed.
 
 A difference in one audit may be a change under way. One that two audits in succession see is a
 condition and counts in a metric, until an audit does not see it any more.
@@ -39,8 +40,8 @@ IPAddress = IPv4Address | IPv6Address
 INTERVAL = 60.0
 """Seconds between two audits; a little more by chance, so that nodes do not look together."""
 AT_ONCE = 20
-"""So many endpoints are looked at without a pause."""
-_NOBODYS = (
+"""Endpoints that are compared without a pause."""
+_UNCLAIMED = (
     "no endpoint names it, so its pod is cut off: was its WorkloadEndpoint deleted? Restart the"
     " pod; if none is left, delete the interface"
 )
@@ -48,22 +49,23 @@ _WAITS = (
     "its pod was deleted, and the release waits in calico-cni's journal until the datastore takes"
     " it (metric calico_cni_pending_deletes)"
 )
-Ways = Callable[[IPAddress], str | None]
-"""Where the kernel leads an address: the name of a link, None for nowhere. Raises KernelError or
-OSError."""
+RouteLookup = Callable[[IPAddress], str | None]
+"""The name of the link to which the kernel routes an address, None without a route.
+
+Raises `KernelError` or `OSError`."""
 
 log = logging.getLogger(__name__)
 
 
 class Difference(NamedTuple):
-    """What is not as the datastore says: an object, and how."""
+    """An object that is not as the datastore says, and how it differs."""
 
     object: str
     reason: str
 
 
 def unlike_datastore(endpoints: LocalEndpoints) -> Iterator[Difference]:
-    """Endpoints of which something else counts than the datastore's last word."""
+    """Endpoints whose version in use is not the datastore's last one."""
     for key, standing in list(endpoints.standings()):
         if not standing.difference:
             continue
@@ -80,31 +82,32 @@ def unenforced(plane: Dataplane) -> Iterator[Difference]:
         if not endpoint.container_id or plane.state.in_force.get(endpoint.key) == endpoint:
             continue
         if endpoint.container_id in plane.calc.endpoints.unreleased:
-            # Queued while calico-cni was away: its link is gone, and nobody retracted it yet.
+            # Queued while calico-cni was away: its link is gone, and the offer is not retracted
+            # yet.
             yield Difference(str(endpoint.key), _WAITS)
         else:
             yield Difference(str(endpoint.key), "is not in force in the kernel")
 
 
-def nobodys(plane: Dataplane) -> Iterator[Difference]:
+def unclaimed_links(plane: Dataplane) -> Iterator[Difference]:
     """Links of pods that no endpoint names: such a pod has neither rules nor a route."""
     known = {endpoint.interface for endpoint in plane.state.active.values()}
     for index, link in list(plane.view.links.items()):
         if link.up and plane.view.is_workload(index) and link.name not in known:
-            yield Difference(f"interface {link.name}", _NOBODYS)
+            yield Difference(f"interface {link.name}", _UNCLAIMED)
 
 
-def astray(endpoint: Endpoint, way: Ways) -> Iterator[Difference]:
-    """Addresses of an endpoint in force that the kernel leads elsewhere."""
+def misrouted(endpoint: Endpoint, lookup: RouteLookup) -> Iterator[Difference]:
+    """Addresses of an endpoint in force that the kernel routes to another link."""
     for network in endpoint.networks:
         address = network.network_address
         try:
-            found = way(address)
+            link = lookup(address)
         except (KernelError, OSError) as error:
             yield Difference(str(endpoint.key), f"the kernel's way to {address}: {error}")
             continue
-        if found != endpoint.interface:
-            where = found or "nowhere"
+        if link != endpoint.interface:
+            where = link or "nowhere"
             text = f"the kernel leads {address} to {where}, not to {endpoint.interface}"
             yield Difference(str(endpoint.key), text)
 
@@ -116,32 +119,32 @@ def rewritten(plane: Dataplane) -> Iterator[Difference]:
             yield Difference(f"chain {name}", "changed by another program again and again")
 
 
-def kernels_way(sock: Socket) -> Ways:
-    """`Ways` of the kernel that a socket leads to, which is this process's."""
+def kernel_lookup(sock: Socket) -> RouteLookup:
+    """The `RouteLookup` of the kernel behind a socket."""
 
-    def way(address: IPAddress) -> str | None:
+    def interface_of(address: IPAddress) -> str | None:
         route = routes.lookup(sock, address)
         if route is None or not route.next_hops:
             return None
         return if_indextoname(route.next_hops[0].oif)
 
-    return way
+    return interface_of
 
 
 class Audit:
-    """The audits of one felix. `lasting`: what the last two saw, reason by object."""
+    """The audits of one felix. `lasting`: the differences that the last two saw."""
 
-    def __init__(self, plane: Dataplane, ways: Callable[[], Ways] | None = None) -> None:
-        self._plane, self._ways = plane, ways
+    def __init__(self, plane: Dataplane, lookup: Callable[[], RouteLookup] | None = None) -> None:
+        self._plane, self._lookup = plane, lookup
         self._seen: set[Difference] = set()
         self._sock: Socket | None = None
         self.lasting: set[Difference] = set()
         self.audits = 0
         self.seconds = 0.0
-        """Processor time that all of them took."""
+        """Processor time of all audits."""
 
     async def run(self) -> None:
-        """Look again and again, until cancelled."""
+        """Audit again and again, until cancelled."""
         try:
             while True:
                 await asyncio.sleep(INTERVAL * random.uniform(1.0, 1.1))
@@ -154,9 +157,9 @@ class Audit:
     async def look(self) -> None:
         """One audit."""
         seen: set[Difference] = set()
-        for found in self._looking():
-            seen.update(found)
-            # The main loop has its work.
+        for differences in self._looking():
+            seen.update(differences)
+            # Let the main loop do its work.
             await asyncio.sleep(0)
         self.audits += 1
         lasting = seen & self._seen
@@ -173,29 +176,29 @@ class Audit:
         plane = self._plane
         yield self._timed(unlike_datastore(plane.calc.endpoints))
         yield self._timed(unenforced(plane))
-        yield self._timed(nobodys(plane))
+        yield self._timed(unclaimed_links(plane))
         yield self._timed(rewritten(plane))
-        way = self._ways() if self._ways is not None else self._kernel()
+        lookup = self._lookup() if self._lookup is not None else self._kernel()
         in_force = list(plane.state.in_force.values())
         for start in range(0, len(in_force), AT_ONCE):
-            # One that has gone meanwhile has no way any more, rightly.
+            # An endpoint that has gone meanwhile rightly has no route any more.
             some = [e for e in in_force[start : start + AT_ONCE] if self._stands(e)]
-            yield self._timed(one for endpoint in some for one in astray(endpoint, way))
+            yield self._timed(one for endpoint in some for one in misrouted(endpoint, lookup))
 
     def _stands(self, endpoint: Endpoint) -> bool:
         return self._plane.state.in_force.get(endpoint.key) is endpoint
 
-    def _timed(self, found: Iterator[Difference]) -> list[Difference]:
+    def _timed(self, differences: Iterator[Difference]) -> list[Difference]:
         began = time.thread_time()
         try:
-            return list(found)
+            return list(differences)
         finally:
             self.seconds += time.thread_time() - began
 
-    def _kernel(self) -> Ways:
+    def _kernel(self) -> RouteLookup:
         if self._sock is None:
             self._sock = Socket()
-        return kernels_way(self._sock)
+        return kernel_lookup(self._sock)
 
     def _overrule(self, lasting: set[str]) -> None:
         """AUD-3."""
@@ -209,10 +212,10 @@ class Audit:
                 self._plane.kick_some()
 
     def conditions(self) -> list[tuple[str, str]]:
-        """What lasts, object by object."""
+        """The lasting differences: (object, reason)."""
         return sorted(self.lasting)
 
     @property
     def wrong(self) -> int:
-        """How much of what lasts is a fault of this node (AUD-4)."""
+        """How many of the lasting differences are a fault of this node (AUD-4)."""
         return sum(one.reason != _WAITS for one in self.lasting)

@@ -1,9 +1,9 @@
-"""Counts of denied packets that outlive what resets the kernel's.
+"""Counts of denied packets that survive a rewrite of the chains.
 
-While denied packets are followed, rules tell of them (`felix.reports.drops`); so chains are written
-anew when the first follower comes and when the last one goes, and the kernel counts from 0 again.
-What it had counted is kept here, as long as the rule, or the workload whose end of chain it is,
-stays what it was.
+While denied packets are watched, rules log them (`felix.reports.drops`). The chains are written
+anew when the first watcher comes and when the last one goes, and the kernel counts from 0 again.
+This module keeps the counts of before, as long as the rule (or the workload at the end of whose
+chain packets are denied) is the same.
 
 Invariant:
   DEN-1  A count never falls because packets are followed, or are no longer.
@@ -25,8 +25,10 @@ Subject = tuple[Denier, int, str]
 
 
 class KeptCounts:
-    """`read` says what the kernel has counted, and raises `KernelError`. `rule_of`: what stands for
-    the rule that counted, as it is now; where it differs, the rule is another one.
+    """The kernel's counts, and those of before its chains were written anew.
+
+    `read` returns the kernel's counts, or raises `KernelError`. `rule_of` returns the rule of a
+    count as it is now; where it differs from before, the rule is another one.
     """
 
     def __init__(
@@ -39,31 +41,31 @@ class KeptCounts:
         self._turn = asyncio.Lock()
 
     async def counts(self) -> list[DropCount]:
-        """What was kept, and what the kernel has counted since. Raises `KernelError`."""
+        """The kept counts plus the kernel's since then. Raises `KernelError`."""
         async with self._turn:
-            found = await self._now()
+            totals = await self._now()
             for subject, (count, rule) in list(self._kept.items()):
                 if self._rule_of(count) != rule:
                     del self._kept[subject]
                     continue
-                now = found.get(subject)
-                found[subject] = count if now is None else _sum(count, now)
-            return list(found.values())
+                now = totals.get(subject)
+                totals[subject] = count if now is None else _sum(count, now)
+            return list(totals.values())
 
     async def _now(self) -> dict[Subject, DropCount]:
-        """Of one rule as it is written the kernel may have several."""
-        found: dict[Subject, DropCount] = {}
+        """The kernel's counts now; it may have several rules for one that is written."""
+        counts: dict[Subject, DropCount] = {}
         for count in await self._read():
             subject = (count.by, count.version, count.endpoint)
-            known = found.get(subject)
-            found[subject] = count if known is None else _sum(known, count)
-        return found
+            known = counts.get(subject)
+            counts[subject] = count if known is None else _sum(known, count)
+        return counts
 
     async def across(self, change: Callable[[], Awaitable[None]]) -> None:
-        """Have something done that writes rules anew, and keep what they had counted.
+        """Run `change`, which writes the rules anew, and keep their counts.
 
-        What passes between the first look and the writing is not counted. Where they cannot be
-        read it is done all the same.
+        Packets between the read and the rewrite are not counted. `change` runs also where the
+        counts cannot be read.
         """
         async with self._turn:
             before: dict[Subject, tuple[DropCount, object]] = {}
@@ -76,7 +78,7 @@ class KeptCounts:
                 after = await self._now()
             for subject, (count, rule) in before.items():
                 left = after.get(subject)
-                # One that did not fall still stands as it was written.
+                # A count that did not fall belongs to a rule that was not written anew.
                 if left is None or left.packets < count.packets:
                     kept = self._kept.get(subject)
                     same = kept is not None and kept[1] == rule

@@ -1,7 +1,7 @@
-"""Denied packets, told to whoever watches: while somebody does, rules tell of them (NFLOG).
+"""Denied packets for those who watch: rules log them (NFLOG) while there is a watcher.
 
-With nobody watching there is no such rule, no socket and no cost. The prefix of a message names
-the rule (`felix.rules.nflog_prefix`); names are looked up in what this felix calculates with.
+Without a watcher there is no such rule, no socket and no cost. The prefix of a message names the
+rule (`felix.rules.nflog_prefix`); names are looked up in this felix's calculation.
 
 Invariants:
   DRP-1  Watching changes no verdict (TEL-1) and ends with the last watcher.
@@ -35,14 +35,14 @@ MOST_WAITING = 2000
 GROUPS = (nflog_prefix.INGRESS_GROUP, nflog_prefix.EGRESS_GROUP)
 _KNOWN_FOR = 1.0
 _PATIENCE = 30.0
-"""Seconds for rules that tell to be written, after which their counts are read all the same."""
+"""Seconds to wait until rules that log are written; then their counts are read all the same."""
 Change = Callable[[], Awaitable[None]]
 
 log = logging.getLogger(__name__)
 
 
 class Watcher(Protocol):
-    """Who is told; `waiting` counts what was not sent yet."""
+    """A receiver of denied packets; `waiting` counts the messages that were not sent yet."""
 
     @property
     def waiting(self) -> int:
@@ -55,7 +55,8 @@ class Watcher(Protocol):
 class Drops:
     """The watchers of one felix, and the reader that serves them.
 
-    `across`: does what writes the rules anew and keeps their counts (`felix.reports.denials`).
+    `across` runs a change that writes the rules anew, and keeps their counts
+    (`felix.reports.denials`).
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class Drops:
         self._known_until = 0.0
 
     def watch(self, watcher: Watcher) -> None:
-        """Tell this one of denied packets from now on."""
+        """Send denied packets to this watcher from now on."""
         if self._reader is None:
             try:
                 self._reader = Reader(GROUPS)
@@ -89,14 +90,14 @@ class Drops:
         self.published()
 
     def leave(self, watcher: Watcher) -> None:
-        """This one is gone."""
+        """Forget a watcher that is gone."""
         self._watchers.pop(watcher, None)
         self._greeted.discard(watcher)
         if not self._watchers:
             self.stop()
 
     def stop(self) -> None:
-        """Nobody is told any more."""
+        """Stop reading denied packets, and let the rules stop logging them."""
         if self._reader is not None:
             asyncio.get_running_loop().remove_reader(self._reader.fileno())
             self._reader.close()
@@ -114,13 +115,13 @@ class Drops:
             self._switching = start(self._follow_wish(), "telling of denied packets")
 
     async def _follow_wish(self) -> None:
-        """Have the rules tell while there is a reader, and no longer."""
+        """Let the rules log while there is a reader, and no longer."""
         while self._telling is not (self._reader is not None):
             self._telling = self._reader is not None
             await self._across(self._rewritten)
 
     async def _rewritten(self) -> None:
-        """Returns once the rules are as they are to be; not for ever where they are refused."""
+        """Wait until the rules are as desired, `_PATIENCE` at most where they are refused."""
         self._plane.rules.log_denied(self._telling)
         with suppress(TimeoutError):
             async with asyncio.timeout(_PATIENCE):
@@ -129,7 +130,7 @@ class Drops:
                     await self._turned.wait()
 
     def published(self) -> None:
-        """The main loop made a turn: whoever waits is told once the rules stand."""
+        """Follow a turn of the main loop: greet new watchers once the rules log."""
         self._turned.set()
         if not self._watchers or not self._plane.rules.tells or self._plane.state.failures:
             return
@@ -211,33 +212,33 @@ class Drops:
             self._deniers.clear()
             self._known_until = now + _KNOWN_FOR
         if prefix not in self._deniers:
-            found = self._look_up(prefix)
-            if found is None:
+            resolved = self._look_up(prefix)
+            if resolved is None:
                 return None
-            self._deniers[prefix] = found
+            self._deniers[prefix] = resolved
         return self._deniers[prefix]
 
     def _look_up(self, prefix: str) -> Denier | None:
-        told = nflog_prefix.read(prefix)
-        if told is None:
+        denial = nflog_prefix.read(prefix)
+        if denial is None:
             return None
         engine = self._plane.calc.policy
-        if told.rule is None:
-            return Denier(told.ingress, self._tier(told))
+        if denial.rule is None:
+            return Denier(denial.ingress, self._tier(denial))
         keys: list[ResourceKey] = list(engine.policies)
-        if told.profile:
+        if denial.profile:
             keys = [ResourceKey("Profile", name) for name in engine.profiles]
         for key in keys:
-            if nflog_prefix.by_rule(key, told.rule, ingress=told.ingress) == prefix:
-                return denier(engine, key, told.rule, ingress=told.ingress)
-        # Gone meanwhile: the prefix is all that is known.
-        return Denier(told.ingress, name=told.name)
+            if nflog_prefix.by_rule(key, denial.rule, ingress=denial.ingress) == prefix:
+                return denier(engine, key, denial.rule, ingress=denial.ingress)
+        # The rule is gone meanwhile: the prefix is all that is known.
+        return Denier(denial.ingress, name=denial.name)
 
-    def _tier(self, told: nflog_prefix.Denial) -> str:
-        if told.profile or not told.name.startswith("_"):
-            return told.name
+    def _tier(self, denial: nflog_prefix.Denial) -> str:
+        if denial.profile or not denial.name.startswith("_"):
+            return denial.name
         tiers = {policy.tier for policy in self._plane.calc.policy.policies.values()}
         for tier in tiers:
-            if nflog_prefix.by_tier(tier, ingress=told.ingress).endswith(told.name):
+            if nflog_prefix.by_tier(tier, ingress=denial.ingress).endswith(denial.name):
                 return tier
-        return told.name
+        return denial.name

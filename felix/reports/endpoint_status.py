@@ -1,7 +1,8 @@
 """One file per endpoint that is in force: Calico's own CNI plugin waits for these.
 
-Names and content: libcalico/endpoint_files.py. Written when the endpoint comes into force, which
-can wait for a moment. Removed at once when it is in force no more: who finds the file starts a pod.
+Names and content: libcalico/endpoint_files.py. A file is written when its endpoint comes into
+force, perhaps a moment later. It is removed at once when the endpoint is no longer in force,
+because Calico's plugin starts a pod as soon as it finds the file.
 
 Invariant:
   EPF-1  What keeps one file from being written or removed keeps no other from it.
@@ -39,33 +40,33 @@ class EndpointStatus:
         self.move(prefix)
 
     def move(self, prefix: str) -> None:
-        """Keep the files under another directory from now on; those of the old one go."""
+        """Keep the files under another directory from now on; remove those of the old one."""
         if prefix != self._prefix:
             self.update(())
             self._prefix, self._written = prefix, None
             self._directory = Path(prefix) / "endpoint-status" if prefix else None
 
     def update(self, in_force: Iterable[Endpoint]) -> None:
-        """Write and remove what differs; the next update tries again what could not be done."""
+        """Write and remove what differs; the next update tries again what failed."""
         if self._directory is None:
             return
-        told = [self._file(endpoint) for endpoint in in_force]
-        self._files = {file[0].key: file for file in told}
+        files = [self._file(endpoint) for endpoint in in_force]
+        self._files = {file[0].key: file for file in files}
         failed: dict[str, str] = {}
         try:
             written = self._read(self._directory)
         except OSError as error:
             self._note({str(self._directory): str(error)}, again=True)
             return
-        wanted = {name for _, name, _ in told}
-        for name in list(written.keys() - wanted):
+        names = {name for _, name, _ in files}
+        for name in list(written.keys() - names):
             try:
                 (self._directory / name).unlink(missing_ok=True)
                 del written[name]
             except OSError as error:
                 failed[name] = str(error)
         impossible: dict[str, str] = {}
-        for endpoint, name, data in told:
+        for endpoint, name, data in files:
             if written.get(name) == data:
                 continue
             if reason := too_long(name):
@@ -79,7 +80,7 @@ class EndpointStatus:
         self._note(failed | impossible, again=bool(failed))
 
     def _read(self, directory: Path) -> dict[str, bytes]:
-        """What the files say, as far as is known; read once."""
+        """The content of the files by name; the directory is read once."""
         if self._written is None:
             directory.mkdir(mode=0o755, parents=True, exist_ok=True)
             self._written = {path.name: _content(path) for path in directory.iterdir()}
@@ -96,25 +97,26 @@ class EndpointStatus:
     def remove(
         self, in_force: Mapping[ResourceKey, Endpoint], news: Collection[ResourceKey] | None
     ) -> None:
-        """Of these endpoints (None: all) remove the files of those that are not in force any more,
-        or not as the file says. Nothing is read, and nothing written.
+        """Remove the files of endpoints that are no longer in force, or not as the file says.
+
+        `news` are the endpoints to look at (None: all). No file is read or written.
         """
         for key in list(self._files if news is None else news):
-            told, endpoint = self._files.get(key), in_force.get(key)
-            if told is None or (endpoint is not None and self._file(endpoint)[1:] == told[1:]):
+            file, endpoint = self._files.get(key), in_force.get(key)
+            if file is None or (endpoint is not None and self._file(endpoint)[1:] == file[1:]):
                 continue
             del self._files[key]
             if self._directory is None or self._written is None:
                 continue
             try:
-                (self._directory / told[1]).unlink(missing_ok=True)
-                self._written.pop(told[1], None)
+                (self._directory / file[1]).unlink(missing_ok=True)
+                self._written.pop(file[1], None)
             except OSError as error:
                 self._written = None
-                self._note({told[1]: str(error)}, again=True)
+                self._note({file[1]: str(error)}, again=True)
 
     def _file(self, endpoint: Endpoint) -> tuple[Endpoint, str, bytes]:
-        """An endpoint's file: its name and what is in it. Most are as they were the last time."""
+        """An endpoint's file: its name and its content, kept while the endpoint is the same."""
         known = self._files.get(endpoint.key)
         if known is not None and known[0] is endpoint:
             return known
@@ -130,7 +132,7 @@ class EndpointStatus:
 
 
 def _content(path: Path) -> bytes:
-    """What a file says; what cannot be read says nothing and is written anew (EPF-1)."""
+    """The content of a file; empty if it cannot be read, so that it is written anew (EPF-1)."""
     try:
         return path.read_bytes()
     except OSError:

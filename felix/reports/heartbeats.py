@@ -1,9 +1,9 @@
-"""Who of felix's loops lives, and whether this node's own dataplane is in sync.
+"""Health of felix: which of its loops are alive, and whether this node's dataplane is in sync.
 
-Names and limits are Calico's (docs/reference/dataplane.md#health), and one more for the loop that
-writes the status file. A loop counts only once it runs: until the datastore can be reached felix is
-alive and not ready. Later nothing remote matters: neither a speaker nor a datastore that is
-away makes a node unready whose rules and routes stand.
+Names and limits are Calico's (docs/reference/dataplane.md#health); the loop that writes the status
+file has one more. A loop counts only once it runs: until the datastore can be reached, felix is
+alive and not ready. Later nothing remote matters: a node whose rules and routes stand stays ready
+while the speaker or the datastore is away.
 Tested in tests/felix/reports/test_heartbeats.py.
 """
 
@@ -39,7 +39,7 @@ class Heartbeats:
         return [self.startup, self.calculation, self.main_loop, self.status]
 
     def started(self, config: Config) -> None:
-        """The loops run from now on."""
+        """Expect heartbeats from now on: the loops run."""
         self._running = True
         for reporter in self.all:
             reporter.alive()
@@ -47,7 +47,7 @@ class Heartbeats:
         self.startup.ready(True)
 
     def configure(self, config: Config) -> None:
-        """Take the limits of these parameters."""
+        """Set the limits that these parameters give."""
         if not self._running:
             return
         limits = {

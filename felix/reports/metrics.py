@@ -1,9 +1,7 @@
-"""Felix's metrics, under Calico's names where Calico has them; read from the state on demand.
+"""Felix's metrics, under Calico's names where Calico has them.
 
-Nothing is counted twice: a scrape reads the main loop's own figures, so a node that serves no
-metrics pays nothing. Calico's counters (docs/reference/dataplane.md#metrics) have no `_total`
-behind their names, which Prometheus's library for Python insists on: so the page is written here.
-What Calico has and we do not measure is not served. Ours begin with `muslin_`.
+A scrape reads the main loop's own figures, so a node that serves no metrics pays nothing. A metric
+of Calico's that is not measured is not served. Metrics of our own begin with `muslin_`.
 Tested in tests/felix/reports/test_metrics.py.
 """
 
@@ -45,21 +43,21 @@ class Figure:
 
 @dataclass(slots=True)
 class Taken:
-    """What came from the datastore, and the seconds that the calculation took for it."""
+    """Counts of what the datastore sent, and the seconds that its calculation took."""
 
     updates: int = 0
     batches: int = 0
     seconds: float = 0.0
 
     def add(self, updates: int, seconds: float) -> None:
-        """One batch more."""
+        """Count one more batch."""
         self.updates += updates
         self.batches += 1
         self.seconds += seconds
 
 
 def figures(plane: Dataplane, known: Mapping[str, int], taken: Taken, audit: Audit) -> list[Figure]:
-    """Every metric. `known`: objects in the datastore by family."""
+    """Every metric. `known`: the number of objects in the datastore by family."""
     return [
         *_calculation(plane, known, taken),
         *_dataplane(plane),
@@ -149,7 +147,7 @@ def _dataplane(plane: Dataplane) -> Iterator[Figure]:
 
 
 def _rules(plane: Dataplane) -> Iterator[Figure]:
-    """Of the back end in use, by the names that Calico has for it; the others are not there."""
+    """Metrics of the back end in use, under Calico's names for it; there are none of the others."""
     tables = plane.rules.tables
     if tables is None:
         return
@@ -179,7 +177,7 @@ def _rules(plane: Dataplane) -> Iterator[Figure]:
 
 
 def _audit(audit: Audit) -> Iterator[Figure]:
-    """Of felix's looks at itself."""
+    """Metrics of felix's audits."""
     yield Figure("muslin_felix_differences", "Differences that two audits saw.", audit.wrong)
     for name, text, value in (
         ("audits", "Looks at itself.", audit.audits),
@@ -189,9 +187,8 @@ def _audit(audit: Audit) -> Iterator[Figure]:
 
 
 def _own(plane: Dataplane) -> Iterator[Figure]:
-    """What only this felix measures."""
-    state, links, mtu = plane.state, plane.links, plane.links.mtu.now
-    repairs = links.interfaces.repairs
+    """Metrics that Calico does not have."""
+    state, links = plane.state, plane.links.interfaces
     policy = plane.calc.policy
     for name, text, count in (
         ("route_writes", "Routes written or removed.", plane.routing.written),
@@ -235,26 +232,26 @@ def of_unreadable(documents: Mapping[Key, Unreadable]) -> Iterator[Figure]:
         yield Figure(name, help_, 1, labels=labels)
 
 
-def text(found: Iterable[Figure]) -> str:
+def text(figures: Iterable[Figure]) -> str:
     """Figures in the format that Prometheus reads."""
     lines = []
     before = ""
-    for one in found:
-        if one.name != before:
-            lines.append(f"# HELP {one.name} {one.help}")
-            lines.append(f"# TYPE {one.name} {one.kind}")
-        before = one.name
-        if one.typed:
+    for figure in figures:
+        if figure.name != before:
+            lines.append(f"# HELP {figure.name} {figure.help}")
+            lines.append(f"# TYPE {figure.name} {figure.kind}")
+        before = figure.name
+        if figure.typed:
             continue
         labels = ",".join(
-            f'{name}="{value.translate(_ESCAPED)}"' for name, value in (one.labels or {}).items()
+            f'{name}="{value.translate(_ESCAPED)}"' for name, value in (figure.labels or {}).items()
         )
         shown = f"{{{labels}}}" if labels else ""
-        if one.kind == "summary":
-            lines.append(f"{one.name}_sum{shown} {float(one.value)!r}")
-            lines.append(f"{one.name}_count{shown} {one.count}")
+        if figure.kind == "summary":
+            lines.append(f"{figure.name}_sum{shown} {float(figure.value)!r}")
+            lines.append(f"{figure.name}_count{shown} {figure.count}")
         else:
-            lines.append(f"{one.name}{shown} {float(one.value)!r}")
+            lines.append(f"{figure.name}{shown} {float(figure.value)!r}")
     return "\n".join(lines) + "\n"
 
 

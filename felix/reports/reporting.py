@@ -1,10 +1,10 @@
-"""What felix reports to the datastore: that it lives, and the state of each endpoint.
+"""Reports of felix to the datastore: a life sign, and the state of each endpoint.
 
-The life sign is written under a key with a time to live and, as it was last, under one without
-(docs/reference/data-model.md#status-keys); every ReportingInterval, never while that is 0. The
-states of endpoints are written where EndpointReportingEnabled asks for it, at most once a
-EndpointReportingDelay, and compared with what is stored every 180 delays. Both are news for others:
-trouble with them is logged and never holds up the node.
+The life sign is written every ReportingInterval, never while that is 0: under a key with a time to
+live, and a copy under a key without one (docs/reference/data-model.md#status-keys). The states of
+endpoints are written while EndpointReportingEnabled is set, at most once an EndpointReportingDelay,
+and compared with the stored ones every 180 delays. An error with either is logged and never holds
+up the node.
 
 Invariants:
   RPT-1  Only keys of this node are written or removed.
@@ -57,12 +57,12 @@ class Sizes:
 
 
 def region_of(config: Config) -> str:
-    """The part of the keys that names the region."""
+    """The component of the keys that names the region."""
     return f"region-{config.openstack_region}" if config.openstack_region else NO_REGION
 
 
 def life_sign(node: str, config: Config, uptime: float, first: bool) -> list[Change]:
-    """The writes that say that felix lives."""
+    """The writes of one life sign."""
     value = FelixStatus(time=now_text(), uptime=round(uptime, 3), first_update=first)
     region, ttl = region_of(config), math.ceil(config.reporting_ttl)
     return [
@@ -96,7 +96,7 @@ def states(node: str, config: Config, plane: Dataplane) -> dict[StatusKey, str]:
 
 
 class Reports:
-    """The two loops. `config` and `plane` are asked anew each time."""
+    """The two loops. They read `config` and `plane` anew each time."""
 
     def __init__(
         self,
@@ -112,24 +112,24 @@ class Reports:
         self._written: dict[StatusKey, str] | None = None
 
     def conditions(self) -> list[tuple[str, str]]:
-        """What hinders more than a report: a store that takes no write of anybody."""
+        """The one error that hinders more than a report: a store too full for any write."""
         return [("datastore", self._full)] if self._full else []
 
     def configured(self) -> None:
-        """The parameters changed."""
+        """Follow a change of the parameters."""
         self._configured.set()
         self._moved.set()
 
     def moved(self) -> None:
-        """The dataplane made a turn."""
+        """Follow a turn of the main loop."""
         self._moved.set()
 
     async def alive(self, store: Datastore) -> None:
-        """Give a life sign as often as the parameters say, for ever."""
+        """Write a life sign as often as the parameters say, for ever."""
         started, first = time.monotonic(), True
         await asyncio.sleep(self._sizes.first_report)
         while True:
-            self._configured.clear()  # before it is asked: others may come while this one writes
+            self._configured.clear()  # before it is read: another change may come during the write
             config = self._config()
             if config.reporting_interval > 0:
                 writes = life_sign(self._node, config, time.monotonic() - started, first)
@@ -149,43 +149,43 @@ class Reports:
                 await self._report(store, states(self._node, config, self._plane))
                 reported = True
             elif reported and not config.endpoint_reporting_enabled:
-                # What is not kept true must not stand there.
+                # States that are not kept up to date must not stay.
                 await self._report(store, {})
                 reported = self._written is None
             await asyncio.sleep(delay)
             if self._written is not None or not reported:
                 await set_within(self._moved, delay * RESYNC_DELAYS)
 
-    async def _report(self, store: Datastore, wanted: Mapping[StatusKey, str]) -> None:
+    async def _report(self, store: Datastore, desired: Mapping[StatusKey, str]) -> None:
         if self._written is None:
             self._written = await self._stored(store)
         if self._written is None:
             return
         changes: list[Change] = [
             Put(key, EndpointStatus(status=state))
-            for key, state in wanted.items()
+            for key, state in desired.items()
             if self._written.get(key) != state
         ]
-        changes += [Delete(key) for key in self._written.keys() - wanted.keys()]
+        changes += [Delete(key) for key in self._written.keys() - desired.keys()]
         for start in range(0, len(changes), BATCH):
             if not await self._write(store, changes[start : start + BATCH]):
                 self._written = None
                 return
-        self._written = dict(wanted)
+        self._written = dict(desired)
 
     async def _stored(self, store: Datastore) -> dict[StatusKey, str] | None:
-        found: dict[StatusKey, str] = {}
+        stored: dict[StatusKey, str] = {}
         try:
             async with asyncio.timeout(self._sizes.timeout):
                 for family in _FAMILIES:
                     listing = await store.list(Selection(family, host=self._node))
                     for entry in listing.entries:
                         if isinstance(entry.key, (WorkloadStatusKey, HostEndpointStatusKey)):
-                            found[entry.key] = entry.value.status
+                            stored[entry.key] = entry.value.status
         except (MuslinError, TimeoutError) as error:
             self._tell(error)
             return None
-        return found
+        return stored
 
     async def _write(self, store: Datastore, changes: list[Change]) -> bool:
         try:

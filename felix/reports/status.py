@@ -1,7 +1,7 @@
-"""`/var/run/calico/status/felix.json`: how felix is, for `calicoctl node status` without root.
+"""`/var/run/calico/status/felix.json`: felix's status, for `calicoctl node status` without root.
 
-Written when something changed, at most once a second, and at least every few seconds so that
-its time shows that felix lives.
+Felix writes it after a change, at most once a second, and at least every few seconds, so that its
+time shows that felix lives.
 Tested in tests/felix/kernel/test_forwarding.py.
 """
 
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class StatusFile:
-    """The file, and the wish to write it again."""
+    """The status file, and whether it is due to be written again."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -30,11 +30,11 @@ class StatusFile:
         self._told = ""
 
     def changed(self) -> None:
-        """Something may differ from what was written."""
+        """Mark the file as due: something may differ from what was written."""
         self._wake.set()
 
     def write(self, status: Mapping[str, Any]) -> None:
-        """Write it; trouble is logged once."""
+        """Write the file; an error is logged once."""
         try:
             status_file.write("felix", {"version": our_version(), **status}, self._directory)
         except OSError as error:
@@ -43,7 +43,7 @@ class StatusFile:
                 log.warning("the status file cannot be written: %s", error)
 
     async def wait(self, most: float) -> None:
-        """Until something changed, `most` seconds at most, `MINIMUM_INTERVAL` at least."""
+        """Wait for a change, `MINIMUM_INTERVAL` seconds at least and `most` at most."""
         await asyncio.sleep(MINIMUM_INTERVAL)
         try:
             async with asyncio.timeout(most - MINIMUM_INTERVAL):

@@ -16,7 +16,7 @@ from felix.calc.standing import NEWEST
 from felix.config.parameters import Config
 from felix.dataplane.loop import Dataplane
 from felix.dataplane.rules.drift import Drift
-from felix.reports.audit import Audit, Ways, kernels_way
+from felix.reports.audit import Audit, RouteLookup, kernel_lookup
 from felix.reports.metrics import Taken, figures
 from libcalico.model import ResourceKey
 from linux.links import Link
@@ -214,7 +214,7 @@ def test_the_kernels_way_to_an_address() -> None:
         space.run("ip", "route", "add", "default", "dev", "cali2")
         space.run("ip", "route", "add", "blackhole", "10.65.0.0/26")
         with Socket() as sock:
-            way: Ways = kernels_way(sock)
+            way: RouteLookup = kernel_lookup(sock)
             address = IPv4Address("10.65.0.1")
             assert way(address) is None, "the block's blackhole"
             space.run("ip", "route", "add", "10.65.0.1/32", "dev", "cali1")
