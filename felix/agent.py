@@ -19,7 +19,7 @@ from pathlib import Path
 from felix.calc.graph import Calculator, selections
 from felix.calc.learned_routes import PathTable
 from felix.config.effective import EffectiveConfig
-from felix.config.parameters import PARAMETERS, Config
+from felix.config.parameters import Config
 from felix.dataplane.loop import Dataplane
 from felix.node_server import NodeServer
 from felix.reports import metrics
@@ -90,9 +90,9 @@ class Agent:
             node, environ, where.config, self.calc.felix_configurations
         )
         self.objects = StoredObjects(self.calc, self.configuration, where.last_readable)
-        self.server = NodeServer(node)
         self.dataplane = Dataplane(self.calc, PathTable(), self.config, self._published)
         self.dataplane.linger = self._linger
+        self.server = NodeServer(node, self.dataplane)
         # Without a speaker the routes to other nodes come from the datastore.
         self.networking = environ.get("CALICO_NETWORKING_BACKEND", "") or "bird"
         self.dataplane.links.tunnels.told = self.networking == "bird"
@@ -128,7 +128,7 @@ class Agent:
             resident=True,
             on_connection=self._status.changed,
         )
-        await self.server.start(self.dataplane, self._node_socket)
+        await self.server.start(self._node_socket)
         self._beats.started(self.config)
         try:
             async with asyncio.TaskGroup() as group:
@@ -156,7 +156,7 @@ class Agent:
         store that cannot wait reports at once.
         """
         if isinstance(store, Deferring):
-            self.server.on_offer = store.hold
+            self.server.offers.on_offer = store.hold
 
     async def _follow(self, syncer: Syncer) -> None:
         async for batch in beating(syncer.batches(), self._beats.calculation.alive):
@@ -199,11 +199,15 @@ class Agent:
                 self.dataplane.kick()
 
     async def _reconfigure(self) -> bool:
-        """Put the parameters in force as they are now; returns whether any is another."""
+        """Put the parameters in force as they are now; returns whether any is another.
+
+        Raises `RestartNeeded`.
+        """
         config = self.configuration.resolve()
         if config == self.config:
             return False
-        self._restart_for(config)
+        if self.dataplane.rules.prepared and (changed := self.configuration.restart_for(config)):
+            raise RestartNeeded(f"changed: {', '.join(changed)}")
         self.configuration.current = self.dataplane.config = config
         self.dataplane.view.global_settings = True
         self.endpoint_status.move(config.endpoint_status_path_prefix)
@@ -219,19 +223,6 @@ class Agent:
         These are its link, its address and its routes, and what the datastore says of it.
         """
         return 0.0 if self.server.waits_for_links or not self.calc.in_sync else LINGER
-
-    def _restart_for(self, config: Config) -> None:
-        """Raise `RestartNeeded` when what changed cannot be followed by a running felix."""
-        if not self.dataplane.rules.prepared:
-            return
-        changed = [
-            parameter.name
-            for parameter in PARAMETERS
-            if parameter.restart
-            and getattr(config, parameter.attribute) != getattr(self.config, parameter.attribute)
-        ]
-        if changed:
-            raise RestartNeeded(f"changed: {', '.join(changed)}")
 
     def _published(self) -> None:
         state = self.dataplane.state

@@ -5,8 +5,6 @@ endpoints (`felix.offers`), and waits until they are in force. `calicoctl` asks 
 (`felix.questions`) and watches denied packets (`felix.reports.drops`).
 
 Invariants:
-  NSV-1  An offer that was never stored goes ten seconds after the last connection that made it;
-         one that was said to be stored ends by the datastore's word (felix.calc.standing).
   NSV-2  Only the connection that began the newest snapshot changes paths; when it ends, the
          paths stay (fail static).
   NSV-3  `InForce` without an error is sent only for exactly the container that was asked for, and
@@ -21,16 +19,16 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
-from typing import Any
 
-from felix.calc.endpoints import Endpoint, from_resource
+from felix.calc.endpoints import Endpoint
 from felix.dataplane.loop import Dataplane
+from felix.node_peer import Peer
+from felix.offers import Offers
 from felix.questions import Questions
 from felix.reports.drops import Drops
-from libcalico.errors import MuslinError
 from libcalico.local.framing import Connection, UnixServer, serve_unix
 from libcalico.local.node_api import (
     Ask,
@@ -52,55 +50,19 @@ from libcalico.local.node_api import (
     WatchDrops,
 )
 from libcalico.model import ResourceKey
-from libcalico.model.codec import decode_value
 from libcalico.process import paths, tasks
 from libcalico.process.tasks import beside
 
 IPAddress = IPv4Address | IPv6Address
-OFFER_GRACE = 10.0
 
 log = logging.getLogger(__name__)
-
-
-class Peer:
-    """One connection: what it offered and awaits, and what waits to be sent to it."""
-
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
-        self.offers: dict[ResourceKey, Endpoint] = {}
-        self.awaits: dict[ResourceKey, Await] = {}
-        self._outbox: dict[Hashable, Any] = {}
-        self._wake = asyncio.Event()
-
-    def tell(self, subject: Hashable, message: Any) -> None:
-        """Send as soon as the peer reads; a newer message of the same subject replaces it."""
-        if not self._outbox and self.connection.send_now(message):
-            return
-        self._outbox.pop(subject, None)
-        self._outbox[subject] = message
-        self._wake.set()
-
-    @property
-    def waiting(self) -> int:
-        """Messages that wait to be sent."""
-        return len(self._outbox)
-
-    async def deliver(self) -> None:
-        """Send what waits, for ever."""
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            while self._outbox:
-                subject = next(iter(self._outbox))
-                await self.connection.send(self._outbox.pop(subject))
 
 
 class NodeServer:
     """Felix's end of `node.sock`. The agent calls `publish` after each turn of the main loop."""
 
-    def __init__(self, node: str) -> None:
-        self._node = node
-        self._dataplane: Dataplane | None = None
+    def __init__(self, node: str, dataplane: Dataplane) -> None:
+        self._plane = dataplane
         self._peers: set[Peer] = set()
         self._speaker: Peer | None = None
         self._server: UnixServer | None = None
@@ -108,38 +70,27 @@ class NodeServer:
         self._fact = Fact()
         self._own_addresses: frozenset[IPAddress] = frozenset()
         self._networks: Mapping[str, str] = {}
-        self._bad_offers: dict[ResourceKey, str] = {}
         self._shadowed: Mapping[ResourceKey, str] = {}
-        self._questions: Questions | None = None
-        self._drops: Drops | None = None
+        self.offers = Offers(node, dataplane)
+        self._questions = Questions(node, dataplane)
+        self._drops = Drops(node, dataplane, self._questions.counts.across)
         self._answering: set[asyncio.Task[None]] = set()
-        self.on_offer: Callable[[], None] = lambda: None
-        """Called for each offer: the datastore's event of the same endpoint may wait."""
+        dataplane.on_ruled = self._ruled
 
     @property
     def speaker_connected(self) -> bool:
         """Whether a `bgp` that announced a snapshot is connected."""
         return self._speaker is not None
 
-    async def start(self, dataplane: Dataplane, path: Path = paths.NODE_SOCKET) -> None:
+    async def start(self, path: Path = paths.NODE_SOCKET) -> None:
         """Listen. Raises `OSError`."""
-        self._dataplane = dataplane
-        dataplane.on_ruled = self._ruled
-        self._questions = Questions(self._node, dataplane)
-        self._drops = Drops(self._node, dataplane, self._questions.counts.across)
         self._server = await serve_unix(path, self._serve, hello=Hello("felix"))
 
     async def stop(self) -> None:
         """Stop listening and end every connection."""
-        if self._drops is not None:
-            self._drops.close()
+        self._drops.close()
         if self._server is not None:
             await self._server.close()
-
-    @property
-    def _plane(self) -> Dataplane:
-        assert self._dataplane is not None
-        return self._dataplane
 
     async def _serve(self, connection: Connection) -> None:
         peer = Peer(connection)
@@ -148,29 +99,16 @@ class NodeServer:
         peer.tell("fact", self._fact)
         try:
             async with beside(peer.deliver()):
-                await connection.attend(functools.partial(self._take, peer))
+                await connection.attend(functools.partial(self._receive, peer))
         finally:
             self._peers.discard(peer)
-            if self._drops is not None:
-                self._drops.leave(peer)
+            self._drops.leave(peer)
             if self._speaker is peer:
                 self._speaker = None
                 log.warning("bgp is gone; its routes stay", extra={"object": connection.process})
-            if peer.offers:
-                loop = asyncio.get_running_loop()
-                loop.call_later(OFFER_GRACE, self._forget, list(peer.offers.values()))
+            self.offers.leave(peer)
 
-    def _forget(self, offers: list[Endpoint]) -> None:
-        # Who came back within the grace may have offered the same again: that is another offer.
-        for endpoint in offers:
-            stored = self._plane.calc.endpoints.abandon(endpoint)
-            if stored is None:
-                continue
-            if not stored:
-                log.warning("offered but never stored", extra={"object": str(endpoint.key)})
-            self._plane.kick_some()
-
-    def _take(self, peer: Peer, message: Any) -> None:
+    def _receive(self, peer: Peer, message: object) -> None:
         match message:
             case PathsBegin():
                 self._speaker = peer
@@ -182,37 +120,24 @@ class NodeServer:
             case PathsEnd() if peer is self._speaker:
                 self._plane.routing.paths_changed(self._plane.routing.paths.end())
             case Offer():
-                self._offer(peer, message)
-            case Retract(namespace, name, container_id, forgotten):
-                key = ResourceKey("WorkloadEndpoint", name, namespace)
-                known = self._plane.calc.endpoints.get(key)
-                if forgotten and known is not None and known.container_id == container_id:
-                    self._plane.routing.flows_forgotten(known)
-                offered = peer.offers.get(key)
-                if offered is not None and offered.container_id == container_id:
-                    del peer.offers[key]
-                awaited = peer.awaits.get(key)
-                if awaited is not None and awaited.container_id == container_id:
-                    del peer.awaits[key]
-                if self._plane.calc.endpoints.retract(key, container_id):
-                    self._plane.kick_some()
+                key = self.offers.offer(peer, message)
+                if key in self.offers.refused:
+                    for each in self._peers:
+                        self._answer(each, (key,))
+            case Retract():
+                self.offers.retract(peer, message)
             case Unreleased(containers):
-                # It stays when `cni` is away: nobody releases anything then.
+                # The set stays while `cni` is away: nothing is released then.
                 self._plane.calc.endpoints.unreleased = frozenset(containers)
-            case Stored(namespace, name, container_id, revision):
-                key = ResourceKey("WorkloadEndpoint", name, namespace)
-                offered = peer.offers.get(key)
-                if offered is not None and offered.container_id == container_id:
-                    del peer.offers[key]
-                if self._plane.calc.endpoints.settle(key, container_id, revision):
-                    self._plane.kick_some()
+            case Stored():
+                self.offers.stored(peer, message)
             case Await(namespace, name):
                 key = ResourceKey("WorkloadEndpoint", name, namespace)
                 peer.awaits[key] = message
                 self._answer(peer, (key,))
                 if key in peer.awaits and not message.wired:
                     self._plane.hear_now()
-            case WatchDrops() if self._drops is not None:
+            case WatchDrops():
                 self._drops.watch(peer)
             case Ask() | CountDrops():
                 task = tasks.start(self._question(peer, message), "an answer")
@@ -222,34 +147,12 @@ class NodeServer:
                 pass
 
     async def _question(self, peer: Peer, question: Ask | CountDrops) -> None:
-        assert self._questions is not None
         answer: Told | DropCounts
         if isinstance(question, Ask):
             answer = await self._questions.ask(question)
         else:
             answer = await self._questions.count(question)
         peer.tell(("answer", question.id), answer)
-
-    def _offer(self, peer: Peer, offer: Offer) -> None:
-        self.on_offer()
-        key = ResourceKey("WorkloadEndpoint", offer.name, offer.namespace)
-        self._bad_offers.pop(key, None)
-        try:
-            raw = offer.value.encode()
-            value = decode_value(key, raw)
-            if value.spec.node != self._node:
-                raise MuslinError(f"{key} belongs to node {value.spec.node}, this is {self._node}")
-            endpoint = from_resource(key, value)
-        except MuslinError as error:
-            log.warning("an offer was refused: %s", error, extra={"object": str(key)})
-            self._bad_offers[key] = str(error)
-            for each in self._peers:
-                self._answer(each, (key,))
-            return
-        peer.offers[key] = endpoint
-        self._plane.calc.endpoints.remember(raw, value, endpoint)
-        if self._plane.calc.endpoints.offer(endpoint):
-            self._plane.kick_some()
 
     def publish(self) -> None:
         """Send every peer what is new for it."""
@@ -276,8 +179,7 @@ class NodeServer:
         for peer in self._peers:
             if peer.awaits:
                 self._answer(peer, list(peer.awaits) if news is None else news)
-        if self._drops is not None:
-            self._drops.published()
+        self._drops.published()
 
     def _ruled(self, keys: list[ResourceKey]) -> None:
         """Answer the peers that wait for no more than the rules and sets of these endpoints."""
@@ -322,7 +224,7 @@ class NodeServer:
             self._plane.touched.mark((endpoint.interface,))
             if self._plane.calc.ready and not state.failures:
                 self._plane.kick_some()
-        error = state.shadowed.get(key) or self._bad_offers.get(key, "")
+        error = state.shadowed.get(key) or self.offers.refused.get(key, "")
         if error:
             return InForce(*about, error, awaited.number)
         ruled = self._plane.rules_programmed(key) if awaited.wired else None

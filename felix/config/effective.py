@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from felix.config.parameters import Config
+from felix.config.parameters import PARAMETERS, Config
 from felix.config.resolve import read_file, resolve
 from libcalico.datastore.syncer import Update
 from libcalico.model import Key, ResourceKey
@@ -68,6 +68,15 @@ class EffectiveConfig:
             level = level_number(resolved.config.log_severity_screen)
         logging.getLogger().setLevel(level)
         return resolved.config
+
+    def restart_for(self, config: Config) -> list[str]:
+        """The parameters with another value in `config` that a running felix cannot follow."""
+        return [
+            parameter.name
+            for parameter in PARAMETERS
+            if parameter.restart
+            and getattr(config, parameter.attribute) != getattr(self.current, parameter.attribute)
+        ]
 
     def _file_text(self) -> str:
         try:

@@ -14,7 +14,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from felix import node_server
+from felix import offers
 from felix.calc.graph import Calculator
 from felix.calc.learned_routes import PathTable
 from felix.config.parameters import Config
@@ -366,10 +366,10 @@ def own_routes(world: World) -> list[str]:
 async def test_an_offer_that_is_repeated_outlives_its_first_connection(
     tmp_path: FilePath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    graces = held_timers(monkeypatch, node_server.OFFER_GRACE)
+    graces = held_timers(monkeypatch, offers.OFFER_GRACE)
     plane = Dataplane(Calculator(NODE), PathTable(), Config(), lambda: None)
-    server, socket = NodeServer(NODE), tmp_path / "private" / "node.sock"
-    await server.start(plane, socket)
+    server, socket = NodeServer(NODE, plane), tmp_path / "private" / "node.sock"
+    await server.start(socket)
     name, value = offered("again")
     offer = Offer("default", name, json.dumps(value))
 
@@ -406,10 +406,10 @@ async def test_only_what_was_never_stored_is_called_so(
     told: str,
 ) -> None:
     """NSV-1, with a store whose endpoints have uids of their own (Kubernetes)."""
-    monkeypatch.setattr(node_server, "OFFER_GRACE", 0.05)
+    monkeypatch.setattr(offers, "OFFER_GRACE", 0.05)
     plane = Dataplane(Calculator(NODE), PathTable(), Config(), lambda: None)
-    server, socket = NodeServer(NODE), tmp_path / "private" / "node.sock"
-    await server.start(plane, socket)
+    server, socket = NodeServer(NODE, plane), tmp_path / "private" / "node.sock"
+    await server.start(socket)
     name, value = offered("once")
     key = ResourceKey("WorkloadEndpoint", name, "default")
     labelled = msgspec.convert(value, WorkloadEndpoint)
@@ -444,8 +444,8 @@ async def test_what_waits_in_the_journal_is_known_until_cni_says_otherwise(
     tmp_path: FilePath,
 ) -> None:
     plane = Dataplane(Calculator(NODE), PathTable(), Config(), lambda: None)
-    server, socket = NodeServer(NODE), tmp_path / "private" / "node.sock"
-    await server.start(plane, socket)
+    server, socket = NodeServer(NODE, plane), tmp_path / "private" / "node.sock"
+    await server.start(socket)
     try:
         async with await connect_unix(socket, Hello("cni")) as cni:
             await cni.send(Unreleased([CONTAINER]))
@@ -464,10 +464,10 @@ async def test_a_late_end_of_another_container_leaves_an_offer_its_makers(
     tmp_path: FilePath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """NSV-1: it goes with who made it, whatever was said of an earlier sandbox."""
-    monkeypatch.setattr(node_server, "OFFER_GRACE", 0.05)
+    monkeypatch.setattr(offers, "OFFER_GRACE", 0.05)
     plane = Dataplane(Calculator(NODE), PathTable(), Config(), lambda: None)
-    server, socket = NodeServer(NODE), tmp_path / "private" / "node.sock"
-    await server.start(plane, socket)
+    server, socket = NodeServer(NODE, plane), tmp_path / "private" / "node.sock"
+    await server.start(socket)
     name, value = offered("left")
     key = ResourceKey("WorkloadEndpoint", name, "default")
     try:

@@ -73,7 +73,6 @@ def test_a_file_goes_at_once_with_what_it_says_and_comes_when_there_is_time(
 async def test_felix_removes_in_the_turn_and_writes_what_is_due_at_its_end(tmp_path: Path) -> None:
     where = Paths(tmp_path / "sock", tmp_path / "cfg", tmp_path / "status")
     agent = Agent("n1", {"FELIX_ENDPOINTSTATUSPATHPREFIX": str(tmp_path)}, where)
-    agent.server._dataplane = agent.dataplane
     state, folder = agent.dataplane.state, tmp_path / "endpoint-status"
     one, two = (endpoint(f"pod{n}", f"cali{n}") for n in (1, 2))
 
