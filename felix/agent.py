@@ -1,8 +1,7 @@
 """One felix: the datastore, the sockets and the main loop, put together.
 
-Tasks of one event loop: follow the datastore, run the main loop, write the status file. If
-one of them ends, felix ends (its supervisor starts it again); at an orderly end the kernel's
-tables stay as they are, so a restart is not felt.
+Its tasks share one event loop. If one of them ends, felix ends, and its supervisor starts it again.
+At an orderly end the kernel's tables stay as they are, so a restart is not felt.
 Tested in tests/felix/kernel/test_forwarding.py, test_restart.py.
 """
 
@@ -22,7 +21,7 @@ from felix.config.effective import EffectiveConfig
 from felix.config.parameters import Config
 from felix.dataplane.loop import Dataplane
 from felix.node_server import NodeServer
-from felix.reports import metrics
+from felix.reports import metrics, prometheus_text
 from felix.reports.audit import Audit
 from felix.reports.endpoint_status_timing import EndpointStatusTiming
 from felix.reports.heartbeats import Heartbeats, beating
@@ -100,9 +99,8 @@ class Agent:
         self._taken = metrics.Taken()
         self.audit = Audit(self.dataplane)
         self.servers = Servers(self._beats.all, self._metrics_page)
-        self.endpoint_status = EndpointStatusTiming(
-            self.dataplane, self.config.endpoint_status_path_prefix
-        )
+        prefix = self.config.endpoint_status_path_prefix
+        self.endpoint_status = EndpointStatusTiming(self.dataplane, prefix)
         self._status = StatusFile(where.status)
         self.reports = Reports(node, lambda: self.config, self.dataplane)
         self.services = ServiceReader(self.calc.policy, environ, self.dataplane.kick)
@@ -218,10 +216,7 @@ class Agent:
         return True
 
     def _linger(self) -> float:
-        """Seconds that a kernel event may wait, so that those of one new pod make one turn.
-
-        These are its link, its address and its routes, and what the datastore says of it.
-        """
+        """Seconds that an event may wait, so that all events of a new pod make one turn."""
         return 0.0 if self.server.waits_for_links or not self.calc.in_sync else LINGER
 
     def _published(self) -> None:
@@ -247,8 +242,8 @@ class Agent:
 
     def _metrics_page(self) -> bytes:
         known = self.syncer.known() if self.syncer is not None else {}
-        figures = metrics.figures(self.dataplane, known, self._taken, self.audit)
-        page = metrics.text([*figures, *metrics.of_unreadable(self.objects.readable.unreadable)])
-        if self.config.prometheus_process_metrics_enabled:
-            page += metrics.process_text()
-        return page.encode()
+        figures = [
+            *metrics.figures(self.dataplane, known, self._taken, self.audit),
+            *metrics.of_unreadable(self.objects.readable.unreadable),
+        ]
+        return prometheus_text.page(figures, process=self.config.prometheus_process_metrics_enabled)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Hashable
-from typing import Any
 
 from felix.calc.endpoints import Endpoint
 from libcalico.local.framing import Connection
@@ -23,10 +22,10 @@ class Peer:
         self.connection = connection
         self.offers: dict[ResourceKey, Endpoint] = {}
         self.awaits: dict[ResourceKey, Await] = {}
-        self._outbox: dict[Hashable, Any] = {}
+        self._outbox: dict[Hashable, object] = {}
         self._wake = asyncio.Event()
 
-    def tell(self, subject: Hashable, message: Any) -> None:
+    def tell(self, subject: Hashable, message: object) -> None:
         """Send as soon as the peer reads; a newer message of the same subject replaces it."""
         if not self._outbox and self.connection.send_now(message):
             return

@@ -14,7 +14,7 @@ from typing import Any
 from felix.config.parameters import PARAMETERS, Config
 from felix.config.resolve import read_file, resolve
 from libcalico.datastore.syncer import Update
-from libcalico.model import Key, ResourceKey
+from libcalico.model import Key, Node, ResourceKey
 from libcalico.process.logs import level_number
 
 KIND = "FelixConfiguration"
@@ -93,13 +93,13 @@ class EffectiveConfig:
             if update.entry is not None and update.entry.broken:
                 self._unreadable[key] = f"{update.entry.broken}; its other parameters are in force"
 
-    def note_change(self, key: Key, value: Any) -> None:
+    def note_change(self, key: Key, value: object) -> None:
         """Become stale by a change of a FelixConfiguration or of this node's labels."""
         match key:
             case ResourceKey(kind="FelixConfiguration"):
                 self.stale = True
             case ResourceKey(kind="Node", name=name) if name == self._node:
-                before, self._labels = self._labels, value.metadata.labels if value else {}
+                before, self._labels = self._labels, _labels(value)
                 self.stale |= before != self._labels
 
     def problems(self) -> list[tuple[str, str]]:
@@ -109,3 +109,7 @@ class EffectiveConfig:
     def unreadable(self) -> list[tuple[str, str]]:
         """The FelixConfigurations that cannot be read whole, as conditions."""
         return [(str(key), reason) for key, reason in self._unreadable.items()]
+
+
+def _labels(node: object) -> Mapping[str, str]:
+    return node.metadata.labels if isinstance(node, Node) else {}

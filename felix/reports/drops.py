@@ -19,7 +19,7 @@ import socket
 from collections.abc import Awaitable, Callable, Hashable
 from contextlib import suppress
 from ipaddress import ip_network
-from typing import Any, Protocol
+from typing import Protocol
 
 from felix.dataplane.loop import Dataplane
 from felix.explain.answering import denier
@@ -48,7 +48,7 @@ class Watcher(Protocol):
     def waiting(self) -> int:
         """Messages that wait to be sent."""
 
-    def tell(self, subject: Hashable, message: Any) -> None:
+    def tell(self, subject: Hashable, message: object) -> None:
         """Send as soon as the watcher reads."""
 
 

@@ -7,9 +7,8 @@ Tested in tests/felix/reports/test_metrics.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 from felix.calc.last_readable import Unreadable
 from felix.dataplane.loop import Dataplane
@@ -17,28 +16,11 @@ from felix.dataplane.rules.backend_mode import NATIVE
 from felix.dataplane.rules.iptables import IptablesTables
 from felix.dataplane.rules.nftables import NftTables
 from felix.reports.audit import Audit
+from felix.reports.prometheus_text import Figure
 from libcalico.model import Key
 from linux.programs import WAITED
 
 WAITING, RESYNCING, IN_SYNC = 1, 2, 3
-Kind = Literal["counter", "gauge", "summary"]
-_ESCAPED = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """One metric. `count` belongs to a summary, whose `value` is the sum.
-
-    Samples of one name come together. `typed`: no sample, only its type.
-    """
-
-    name: str
-    help: str
-    value: float
-    kind: Kind = "gauge"
-    count: int = 0
-    labels: Mapping[str, str] | None = None
-    typed: bool = False
 
 
 @dataclass(slots=True)
@@ -230,35 +212,3 @@ def of_unreadable(documents: Mapping[Key, Unreadable]) -> Iterator[Figure]:
         in_force = "none" if one.in_force is None else str(one.in_force)
         labels = {"object": str(key), "in_force": in_force, "stored": str(one.stored)}
         yield Figure(name, help_, 1, labels=labels)
-
-
-def text(figures: Iterable[Figure]) -> str:
-    """Figures in the format that Prometheus reads."""
-    lines = []
-    before = ""
-    for figure in figures:
-        if figure.name != before:
-            lines.append(f"# HELP {figure.name} {figure.help}")
-            lines.append(f"# TYPE {figure.name} {figure.kind}")
-        before = figure.name
-        if figure.typed:
-            continue
-        labels = ",".join(
-            f'{name}="{value.translate(_ESCAPED)}"' for name, value in (figure.labels or {}).items()
-        )
-        shown = f"{{{labels}}}" if labels else ""
-        if figure.kind == "summary":
-            lines.append(f"{figure.name}_sum{shown} {float(figure.value)!r}")
-            lines.append(f"{figure.name}_count{shown} {figure.count}")
-        else:
-            lines.append(f"{figure.name}{shown} {float(figure.value)!r}")
-    return "\n".join(lines) + "\n"
-
-
-def process_text() -> str:
-    """The metrics `process_*` of this process."""
-    from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
-
-    registry = CollectorRegistry()
-    ProcessCollector(registry=registry)
-    return generate_latest(registry).decode()

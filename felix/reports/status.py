@@ -11,7 +11,6 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from libcalico.clusterinfo import our_version
 from libcalico.process import status_file
@@ -33,7 +32,7 @@ class StatusFile:
         """Mark the file as due: something may differ from what was written."""
         self._wake.set()
 
-    def write(self, status: Mapping[str, Any]) -> None:
+    def write(self, status: Mapping[str, object]) -> None:
         """Write the file; an error is logged once."""
         try:
             status_file.write("felix", {"version": our_version(), **status}, self._directory)

@@ -13,7 +13,6 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from felix.calc.commit_confirmed import Unconfirmed
 from felix.calc.graph import Calculator
@@ -21,7 +20,7 @@ from felix.calc.standing import NEWEST
 from felix.config.effective import EffectiveConfig
 from felix.store.readable import Readable
 from libcalico.datastore.syncer import Update
-from libcalico.model import Key, ResourceKey
+from libcalico.model import Key, ResourceKey, WorkloadEndpoint
 from libcalico.model.enforcement.lacking import Lacking
 from libcalico.process.waiting import set_within
 
@@ -68,7 +67,7 @@ class StoredObjects:
         self._check_deadlines()
         return changed
 
-    def put(self, key: Key, value: Any, revision: int = NEWEST) -> bool:
+    def put(self, key: Key, value: object, revision: int = NEWEST) -> bool:
         """Put in one object, None for a deletion; returns whether anything that matters changed."""
         changed = self._calc.update(key, value, revision)
         ours = value is not None and _ours(key, value, self._calc.node)
@@ -105,11 +104,11 @@ class StoredObjects:
         return self._lacking.conditions()
 
 
-def _ours(key: Key, value: Any, node: str) -> bool:
+def _ours(key: Key, value: object, node: str) -> bool:
     """Whether this felix names what an object asks for in vain (policies say it themselves)."""
     match key:
         case ResourceKey(kind="WorkloadEndpoint"):
-            return bool(value.spec.node == node)
+            return isinstance(value, WorkloadEndpoint) and value.spec.node == node
         case ResourceKey(kind="IPPool"):
             return True
     return False
