@@ -1,6 +1,7 @@
-"""`calico-node checksystem`: gather, judge, tell; exit status 1 when a required check failed.
+"""`calico-node checksystem`: gather facts, run the checks, print the results.
 
-`calicoctl node checksystem` execs this. Warnings and skipped checks fail nothing.
+The exit status is 1 when a required check failed; warnings and skipped checks fail nothing.
+`calicoctl node checksystem` execs this.
 Tested in `tests/node/test_checksystem.py`.
 """
 
@@ -43,7 +44,7 @@ def main(chosen: argparse.Namespace) -> int:
 
     Raises `MuslinError` for an unknown check or a kernel configuration that cannot be read.
     """
-    # Heavy, and `calico-node run` needs none of it.
+    # These imports are heavy, and `calico-node run` needs none of them.
     from node.checks import CHECKS, report, run
     from node.gather.everything import Options, gather
 

@@ -1,8 +1,8 @@
-"""The first lines of every supervised process: die with the supervisor, then become the agent.
+"""The start of every supervised process: tie its life to the supervisor, then become the agent.
 
 `python -m node.child ROOM PARENT` runs `ROOM.main.main()` in this same process. The kernel
-kills it when the supervisor is gone, so that a new supervisor never meets an old agent;
-the agents are made to be killed, and traffic flows on (`tests/node/test_supervisor.py`).
+kills it when the supervisor is gone, so that a new supervisor never meets an old agent. The
+agents are made to be killed: traffic flows on (`tests/node/test_supervisor.py`).
 """
 
 from __future__ import annotations

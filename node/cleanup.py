@@ -1,9 +1,9 @@
-"""`calico-node cleanup`: a node that is given up is left as it was before Muslin came.
+"""`calico-node cleanup`: leave a node that is given up as it was before Muslin came.
 
-Rules, chains and sets of every back end, portmap's empty ones too; routes of protocol 109; tunnel
-devices; the CNI plugin, its configuration, and the plugins of others that came with it; sockets,
-status and state. Logs, sysctls, kernel modules and objects in the
-datastore stay. What is gone already is no error, so it can be run again. Tested in
+It removes rules, chains and sets of every back end, portmap's empty ones too; routes of protocol
+109; tunnel devices; the CNI plugin, its configuration, and the plugins of others that came with it;
+sockets, status and state. Logs, sysctls, kernel modules and objects in the datastore stay. A thing
+that is gone already is no error, so cleanup can run again. Tested in
 tests/e2e/test_cleanup.py, tests/node/test_cleanup.py, tests/k8s/test_removal.py.
 """
 
@@ -36,13 +36,13 @@ Say = Callable[[str], None]
 async def clean(
     environ: Mapping[str, str], *, force: bool = False, keep_cni: bool = False, say: Say = print
 ) -> None:
-    """Remove everything, a line each. Raises MuslinError: refused, or what could not be removed."""
+    """Remove everything, and say a line of each. Raises MuslinError: refused, or not removed."""
     with Socket() as sock:
         attached = [link for link in links.dump(sock) if link.name.startswith(WORKLOAD)]
         agents = running()
         refuse(agents, attached, force)
         if not keep_cni:
-            # First: no new pod is given to a plugin that is about to go.
+            # First, so that no new pod is given to a plugin that is about to go.
             remove_plugin(environ, say)
         failures = await backend_removal.remove_everything(LOCK_WAIT)
         if not keep_cni:
@@ -53,23 +53,23 @@ async def clean(
     for folder in (paths.RUN, paths.LIB):
         remove_files(folder, say)
     if agents:
-        # Their sockets are gone with the files: the next call would not see them.
+        # The sockets are gone with the files: the next call would not see the agents.
         names = " and ".join(agents)
         say(f"still running, will write everything again: {names}; end that, then clean up again")
     if failures:
-        told = "; ".join(f"{name}: {why}" for name, why in failures.items())
-        raise MuslinError(f"not removed: {told}")
+        reasons = "; ".join(f"{name}: {why}" for name, why in failures.items())
+        raise MuslinError(f"not removed: {reasons}")
 
 
 def refuse(agents: Iterable[str], attached: Iterable[Link], force: bool) -> None:
     """Raise MuslinError where something still needs what would be removed, unless `force`. Pure."""
-    found = [f"{name} runs" for name in agents]
+    obstacles = [f"{name} runs" for name in agents]
     if pods := sorted(link.name for link in attached):
         more = f" and {len(pods) - 5} more" if len(pods) > 5 else ""
-        found.append(f"{len(pods)} pod(s) are attached: {', '.join(pods[:5])}{more}")
-    if found and not force:
+        obstacles.append(f"{len(pods)} pod(s) are attached: {', '.join(pods[:5])}{more}")
+    if obstacles and not force:
         raise MuslinError(
-            f"{'; '.join(found)}: drain the node and delete the DaemonSet first, or use --force"
+            f"{'; '.join(obstacles)}: drain the node and delete the DaemonSet first, or use --force"
         )
 
 
@@ -91,7 +91,7 @@ def _answers(path: Path) -> bool:
 
 
 def remove_plugin(environ: Mapping[str, str], say: Say) -> None:
-    """The configuration, the credentials, then the executables that only we brought."""
+    """Remove the configuration, the credentials, then the executables that only we brought."""
     settings = settings_from(environ, parts=())
     try:
         configuration.remove(settings)
@@ -104,17 +104,17 @@ def remove_plugin(environ: Mapping[str, str], say: Say) -> None:
 
 
 def remove_routes(sock: Socket, say: Say) -> None:
-    """Every route of our protocol number. Raises KernelError when the socket fails."""
-    found = routes.dump(sock, protocol=ROUTE_PROTOCOL)
-    failed = sock.transact_all([routes.delete(route) for route in found])
+    """Remove every route of our protocol number. Raises KernelError when the socket fails."""
+    own_routes = routes.dump(sock, protocol=ROUTE_PROTOCOL)
+    failed = sock.transact_all([routes.delete(route) for route in own_routes])
     for index, result in failed.items():
         if result.errno != errno.ESRCH:
-            say(f"route {found[index].dst}: {result.error()}")
-    say(f"routes of protocol {ROUTE_PROTOCOL}: {len(found) - len(failed)} removed")
+            say(f"route {own_routes[index].dst}: {result.error()}")
+    say(f"routes of protocol {ROUTE_PROTOCOL}: {len(own_routes) - len(failed)} removed")
 
 
 def remove_links(sock: Socket, attached: Iterable[Link], say: Say) -> None:
-    """Interfaces of pods and tunnels; tunl0 is the kernel's and loses its address and state."""
+    """Remove the links of pods and tunnels; the kernel's tunl0 loses its addresses, and is down."""
     names = [link.name for link in attached]
     names += [name for name in (VXLAN, VXLAN_V6) if links.is_there(sock, name)]
     for name in names:
@@ -133,7 +133,7 @@ def remove_links(sock: Socket, attached: Iterable[Link], say: Say) -> None:
 
 
 def remove_files(folder: Path, say: Say) -> None:
-    """What a directory holds; the directory itself may be a mount of a container."""
+    """Empty a directory, which itself may be a mount of a container."""
     if not folder.is_dir():
         return
     for entry in sorted(folder.iterdir()):

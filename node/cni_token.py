@@ -1,11 +1,11 @@
-"""The CNI plugin's kubeconfig, where there is one: a token of its own, renewed before it ends.
+"""The CNI plugin's kubeconfig, where there is one: its token is renewed before it expires.
 
 Our own plugin asks the daemon and needs no credentials, so by default there is no such file. A
-template that names it makes the installer write it, for programs beside us (Multus, an older
-plugin) that read `calico-kubeconfig` where Calico puts it. From then on it stays true: a token of
-the service account CALICO_CNI_SERVICE_ACCOUNT, asked for with this pod's own account, in a file
-that only root reads and that is replaced in one step. CALICO_MANAGE_CNI=false leaves the file to
-somebody else.
+template that names it makes the installer write it, for other programs (Multus, an older plugin)
+that read `calico-kubeconfig` where Calico puts it. From then on this process keeps it valid. The
+token is of the service account CALICO_CNI_SERVICE_ACCOUNT, requested with this pod's own account.
+Only root reads the file, which is replaced in one step. CALICO_MANAGE_CNI=false leaves the file to
+another program.
 Source: docs/reference/data-model.md#environment-of-a-node. Tested, with a real API server, in
 tests/apiserver/test_node_startup.py.
 """
@@ -50,13 +50,13 @@ class _Answer(msgspec.Struct):
 
 
 def folder(environ: Mapping[str, str]) -> Path:
-    """Where the kubeconfig lies: the host's directory as it is mounted here."""
+    """The directory of the kubeconfig: the host's, as it is mounted here."""
     if named := environ.get("CNI_NET_DIR", ""):
         return Path(named)
     return HOST_FOLDER if HOST_FOLDER.is_dir() else paths.CNI_NET
 
 
-def wanted(environ: Mapping[str, str], chosen: Settings, account: Path) -> bool:
+def needed(environ: Mapping[str, str], chosen: Settings, account: Path) -> bool:
     """Whether there is a token to ask for, and a place for it."""
     in_pod = environ.get("KUBERNETES_SERVICE_HOST") and (account / "token").exists()
     return bool(chosen.manage_cni and in_pod and folder(environ).is_dir())
@@ -65,25 +65,25 @@ def wanted(environ: Mapping[str, str], chosen: Settings, account: Path) -> bool:
 async def keep(
     environ: Mapping[str, str], chosen: Settings, account: Path = paths.SERVICE_ACCOUNT
 ) -> None:
-    """Keep a kubeconfig that is there valid, for ever; returns at once where that is not ours."""
-    if not wanted(environ, chosen, account):
+    """Keep an existing kubeconfig valid, for ever; returns at once where that is not our task."""
+    if not needed(environ, chosen, account):
         return
-    backoff, told = Backoff(1.0, 300.0), ""
+    backoff, logged = Backoff(1.0, 300.0), ""
     file = folder(environ) / FILE
     while True:
         if not file.is_file():
-            # Nobody asked for one; the installer may yet be told to.
+            # The installer may write one later.
             await asyncio.sleep(LOOK_SECONDS)
             continue
         try:
             await renew(environ, chosen, account)
         except (MuslinError, OSError) as error:
-            if str(error) != told:
+            if str(error) != logged:
                 log.warning("the CNI plugin's kubeconfig is not renewed: %s", error)
-                told = str(error)
+                logged = str(error)
             await backoff.wait()
             continue
-        told = ""
+        logged = ""
         backoff.reset()
         await asyncio.sleep(RENEW_AFTER)
 
@@ -123,6 +123,6 @@ def kubeconfig(access: Access, token: str) -> str:
 
 
 def write(file: Path, text: str) -> None:
-    """Replace the file in one step; only its owner reads it, at no moment anybody else."""
+    """Replace the file in one step; at no moment can any but its owner read it."""
     with opened(file.parent) as where:
         where.replace(file.name, text.encode(), 0o600)

@@ -1,11 +1,12 @@
-"""Events on this node and its pods for the conditions that its agents tell in their status files.
+"""Kubernetes Events for the conditions in the status files of this node's agents.
 
-Felix, bgp and cni say what is not as an operator would want it (`calicoctl node status`). What
-stood for two looks is told to Kubernetes by this process: of an endpoint on its Pod, of all else
-on the Node. A condition that stands is told again every `AGAIN` seconds, as the API forgets Events
-after an hour, and sooner where it could not be written; one that comes back is told anew.
-Without a Kubernetes API nothing is told. Refused calls of the runtime are told by cni itself.
-Tested in tests/node/test_events.py and, with a real API server, in tests/apiserver/test_events.py.
+Felix, bgp and cni list what is not as an operator would want it (`calicoctl node status`). This
+process writes an Event for each condition that it reads twice in a row: on the Pod of an endpoint,
+else on the Node. It writes the Event of a lasting condition again every `AGAIN` seconds, because
+the API forgets Events after an hour, and sooner if the last write failed. A condition that comes
+back is a new one. Without a Kubernetes API there are no Events. cni itself writes those of refused
+calls of the runtime. Tested in tests/node/test_events.py and, with a real API server, in
+tests/apiserver/test_events.py.
 """
 
 from __future__ import annotations
@@ -31,21 +32,21 @@ log = logging.getLogger(__name__)
 
 LOOK = 5.0
 STALE = 60.0
-"""Whoever wrote nothing for so long is gone, and so are its conditions: not ours to judge."""
+"""Seconds after which a status file is too old: its agent is gone, and so are its conditions."""
 AGAIN, LOST = 1800.0, 120.0
-"""After so many seconds what stands is told again: what is written, what was given up."""
+"""Seconds until a lasting condition is written again: after a write, after a failed write."""
 MOST = 100
-"""Conditions of one agent at a time."""
+"""Conditions of one agent at a time, at most."""
 FLUSH = 5.0
 REASONS = {"felix": "CalicoDataplane", "bgp": "CalicoBGP", "cni": "CalicoCNI"}
 STARTUP, SERVICE = "CalicoStartup", "CalicoNode"
-"""Reasons of what this process itself could not do."""
+"""Reasons of Events about this process itself."""
 _ENDPOINT = re.compile(r"WorkloadEndpoint\(([^/()]+)/([^/()]+)\)")
 _DIGITS = re.compile(r"\d+")
 
 
 class Condition(NamedTuple):
-    """One condition; `object` names what it is about as the agents do."""
+    """One condition; `object` is its subject, named as the agents name it."""
 
     agent: str
     object: str
@@ -53,14 +54,14 @@ class Condition(NamedTuple):
 
     @property
     def shape(self) -> tuple[str, str, str]:
-        """What stays the same while counts and ages in the text move on."""
+        """The part that stays the same while counts and ages in the text change."""
         return self.agent, self.object, _DIGITS.sub("0", self.text)
 
 
 def recorder(
     environ: Mapping[str, str], host: str, account: Path = paths.SERVICE_ACCOUNT
 ) -> Recorder | None:
-    """Where this process tells Events; None where no API is configured. Raises MuslinError."""
+    """The writer of Events; None where no API is configured. Raises MuslinError."""
     config = apiconfig.of_node(environ)
     if not kubernetes.configured(environ, config):
         return None
@@ -91,8 +92,8 @@ def conditions(agent: str, said: Mapping[str, Any]) -> Iterator[Condition]:
 
 
 def read(directory: Path | None, now: float) -> dict[tuple[str, str, str], Condition]:
-    """The conditions that the agents of this node tell now; `now`: seconds since 1970."""
-    found = {}
+    """The conditions of this node's agents, by shape; `now`: seconds since 1970."""
+    conditions_by_shape = {}
     for agent in REASONS:
         file = (directory or paths.STATUS) / f"{agent}.json"
         try:
@@ -101,12 +102,12 @@ def read(directory: Path | None, now: float) -> dict[tuple[str, str, str], Condi
             continue
         said = status_file.read(agent, directory) if age < STALE else None
         for one in islice(conditions(agent, said or {}), MOST):
-            found[one.shape] = one
-    return found
+            conditions_by_shape[one.shape] = one
+    return conditions_by_shape
 
 
 def whom(condition: Condition, node: About) -> About:
-    """The pod of an endpoint, else the node. Pure."""
+    """The object of the Event: the pod of an endpoint, else the node. Pure."""
     from libcalico.kubernetes.events import pod
 
     match = _ENDPOINT.fullmatch(condition.object)
@@ -120,7 +121,7 @@ def whom(condition: Condition, node: About) -> About:
 
 
 class Standing:
-    """Tells conditions once they stood for two looks, and now and then while they stand.
+    """Writes Events of conditions that were read twice, and again while they last.
 
     `clock` is monotonic, in seconds.
     """
@@ -130,29 +131,31 @@ class Standing:
     ) -> None:
         self._recorder, self._node, self._clock = recorder, node, clock
         self._seen: set[tuple[str, str, str]] = set()
-        self._told: dict[tuple[str, str, str], float] = {}
+        self._reported: dict[tuple[str, str, str], float] = {}
 
-    def look(self, found: Mapping[tuple[str, str, str], Condition]) -> None:
-        """What is found now."""
+    def look(self, current: Mapping[tuple[str, str, str], Condition]) -> None:
+        """Follow the conditions of now."""
         now = self._clock()
-        for shape, one in found.items():
+        for shape, one in current.items():
             if shape not in self._seen:
                 continue
             about, reason = whom(one, self._node), REASONS[one.agent]
             subject = "\0".join(shape)
-            told = self._told.get(shape)
-            if told is not None:
+            reported_at = self._reported.get(shape)
+            if reported_at is not None:
                 lost = not self._recorder.holds(about, reason, subject)
-                if now - told < (LOST if lost else AGAIN):
+                if now - reported_at < (LOST if lost else AGAIN):
                     continue
-            self._told[shape] = now
+            self._reported[shape] = now
             self._recorder.tell(about, reason, f"{one.object}: {one.text}", subject)
-        self._seen = set(found)
-        self._told = {shape: told for shape, told in self._told.items() if shape in found}
+        self._seen = set(current)
+        self._reported = {
+            shape: reported_at for shape, reported_at in self._reported.items() if shape in current
+        }
 
 
 async def keep(recorder: Recorder, kubernetes_name: str, directory: Path | None = None) -> None:
-    """Tell the conditions of this node until cancelled."""
+    """Write Events for the conditions of this node until cancelled."""
     from libcalico.kubernetes.events import node
 
     standing = Standing(recorder, node(kubernetes_name))
@@ -161,8 +164,8 @@ async def keep(recorder: Recorder, kubernetes_name: str, directory: Path | None 
         await asyncio.sleep(LOOK)
 
 
-class Telling:
-    """What a process that runs tells of its node: the conditions, and what itself could not do."""
+class EventReporter:
+    """Events of a running process about its node: the agents' conditions, and its own failures."""
 
     def __init__(
         self,
@@ -174,7 +177,7 @@ class Telling:
         self._recorder: Recorder | None = None
 
     async def run(self) -> None:
-        """Tell until cancelled, or return where there is no API. Raises MuslinError."""
+        """Write Events until cancelled; return where there is no API. Raises MuslinError."""
         made = recorder(self._environ, self._name, self._account)
         if made is None:
             return
@@ -184,11 +187,11 @@ class Telling:
             group.create_task(keep(made, self._name))
 
     def normal(self, reason: str, text: str) -> None:
-        """What is as it should be."""
+        """Write an Event of type Normal."""
         self._tell(reason, text, "", "Normal")
 
     def warn(self, what: str, why: str) -> None:
-        """A service that this process does for the node failed."""
+        """Write an Event: a service of this process for the node failed."""
         self._tell(SERVICE, f"{what}: {why}", what, "Warning")
 
     def _tell(self, reason: str, text: str, subject: str, type: str) -> None:
@@ -207,7 +210,7 @@ async def last_word(
     account: Path = paths.SERVICE_ACCOUNT,
     type: str = "Warning",
 ) -> None:
-    """Tell one Event of a node, by a process that is about to end. Never fails."""
+    """Write one Event of a node, by a process that is about to end. Never raises."""
     try:
         teller = recorder(environ, name, account)
     except MuslinError as error:

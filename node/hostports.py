@@ -1,11 +1,11 @@
-"""What the plugin portmap leaves of a node that is given up: chains that forward no port any more.
+"""Removal of the chains that the plugin portmap leaves on a node that is given up.
 
-With the last pod that has a host's port portmap takes its ports away, and leaves the chains that
-led to them, and the jumps into those. It makes them again where it needs them.
+With the last pod that has a host port, portmap removes the port, but not the chains that led to it,
+nor the jumps into those. It makes them again when it needs them.
 
-Limits: what portmap writes with `backend: nftables` (a table of its own, `cni_hostport`) stays, and
-looking and deleting are two steps: a port that is forwarded between the two is lost, which is why
-`calico-node cleanup` is for a node that takes no pods any more.
+Limits: the table that portmap writes with `backend: nftables` (`cni_hostport`) stays. Reading and
+deleting are two steps: a port that is forwarded between the two is lost. So `calico-node cleanup`
+is for a node that takes no pods any more.
 Tested in tests/node/test_cleanup.py; tests/k8s/test_removal.py has the plugin itself.
 """
 
@@ -20,12 +20,12 @@ from linux.iptables import HashScheme, Table
 from linux.iptables.render import Desired
 
 PREFIX, PORTS = "CNI-HOSTPORT-", "CNI-HOSTPORT-DNAT"
-# No comment of portmap's is a hash of this scheme: chains and jumps are known by their names.
+# No comment of portmap's is a hash of this scheme: names identify its chains and jumps.
 SCHEME = HashScheme("portmap:", (PREFIX,))
 
 
 async def remove(lock_wait: float, say: Callable[[str], None]) -> dict[str, str]:
-    """Takes the chains away where no port is forwarded; returns failures."""
+    """Remove the chains where no port is forwarded; returns the failures by place."""
     failures: dict[str, str] = {}
     for variant in backend_removal.VARIANTS:
         for family in cast("tuple[Literal[4, 6], ...]", (4, 6)):
@@ -34,10 +34,10 @@ async def remove(lock_wait: float, say: Callable[[str], None]) -> dict[str, str]
             table = Table("nat", family, variant, SCHEME, lock_wait=max(1, round(lock_wait)))
             where = f"nat of iptables-{variant}, IPv{family}"
             try:
-                found = await table.counters((PORTS,))
-                if found.get(PORTS):
+                counts = await table.counters((PORTS,))
+                if counts.get(PORTS):
                     say(f"{where}: {PORTS} still forwards ports, and stays")
-                elif PORTS in found and (await table.commit(Desired({}, {}, {}))).chains_deleted:
+                elif PORTS in counts and (await table.commit(Desired({}, {}, {}))).chains_deleted:
                     say(f"{where}: the chains of portmap, which forward nothing, are removed")
             except CommandError as error:
                 failures[where] = str(error)

@@ -1,9 +1,8 @@
 """Entry of `calico-node`: start the node up, then keep its agents running.
 
-`calico-node run` does both; `calico-node startup` registers the node and ends, for
-init containers and tests; `calico-node shutdown` says that the node goes, for preStop hooks;
-`calico-node checksystem` tells whether this machine can be a node; `calico-node cleanup` leaves a
-machine that is given up as it was. Documented in docs/node.md.
+`run` does both. `startup` registers the node and ends, for init containers and tests. `shutdown`
+reports that the node's network goes, for preStop hooks. `checksystem` checks whether this machine
+can be a node. `cleanup` leaves a machine that is given up as it was. Documented in docs/node.md.
 Tested in tests/node/test_node_process.py.
 """
 
@@ -34,7 +33,7 @@ from node.supervisor import Supervisor, agents
 log = logging.getLogger(__name__)
 
 PATIENCE = 3.0
-"""How long a node that was registered before waits for the datastore, in seconds."""
+"""Seconds that a node that was registered before waits for the datastore."""
 
 
 def main() -> None:
@@ -47,12 +46,12 @@ def main() -> None:
 def run(arguments: Sequence[str]) -> int:
     """Run one command line; returns the exit code: 0, or 1 with one sentence on stderr."""
     if probing := probes.asked(arguments):
-        return _told(lambda: probes.main(probing, os.environ))
+        return _exit_status(lambda: probes.main(probing, os.environ))
     chosen = _parser().parse_args(arguments)
     if chosen.command == "cleanup":
-        return _told(lambda: _cleanup(chosen))
+        return _exit_status(lambda: _cleanup(chosen))
     if chosen.command == "checksystem":
-        return _told(lambda: checksystem.main(chosen))
+        return _exit_status(lambda: checksystem.main(chosen))
     set_name("calico-node")
     logs.configure(
         "calico-node",
@@ -60,13 +59,13 @@ def run(arguments: Sequence[str]) -> int:
         "json" if os.environ.get("CALICO_LOG_FORMAT") == "json" else "text",
     )
     if chosen.command == "run":
-        return _told(lambda: run_until_signal(_run(chosen.only)))
+        return _exit_status(lambda: run_until_signal(_run(chosen.only)))
     if chosen.command == "shutdown":
-        return _told(lambda: run_until_signal(_shutdown()))
-    return _told(lambda: run_until_signal(_startup()))
+        return _exit_status(lambda: run_until_signal(_shutdown()))
+    return _exit_status(lambda: run_until_signal(_startup()))
 
 
-def _told(command: Callable[[], int]) -> int:
+def _exit_status(command: Callable[[], int]) -> int:
     try:
         return command()
     except MuslinError as error:
@@ -106,9 +105,9 @@ async def _run(only: str) -> None:
     With the datastore away its agents go on from kernel and memory: peers drop the routes of a
     speaker that stays away longer than its restart time.
     """
-    # Settings that are wrong are known before anything is done.
+    # Wrong settings are refused before anything is done.
     name_of(os.environ)
-    # Before the datastore: no program is run once gRPC has threads.
+    # Before the datastore: no program may run once gRPC has threads.
     await modules.load()
     doubted = asyncio.Event()
     registering = tasks.start(start_up(os.environ, doubt=doubted.set), "start-up")
@@ -136,7 +135,7 @@ async def _run(only: str) -> None:
 
 
 async def _registered(registering: asyncio.Task[tuple[str, Settings]]) -> tuple[str, Settings]:
-    """What start-up found out; why it failed is told on the node, too."""
+    """The name and settings that start-up returns; its failure is also an Event of the node."""
     try:
         return await registering
     except MuslinError as error:
@@ -149,31 +148,31 @@ async def _registered(registering: asyncio.Task[tuple[str, Settings]]) -> tuple[
 async def _services(
     registering: asyncio.Task[tuple[str, Settings]], supervisor: Supervisor, only: str
 ) -> None:
-    """What this process does for the node beside its agents, from when the Node stands."""
+    """Run the services of this process for the node, once the Node is registered."""
     name, chosen = await asyncio.shield(registering)
     environ = os.environ
-    # A container that runs felix alone has the speaker beside it.
+    # Beside a container that runs felix alone, another one runs the speaker.
     elsewhere = ("bgp",) if only and chosen.backend == "bird" else ()
-    told = events.Telling(environ, chosen.kubernetes_name(name))
+    reporter = events.EventReporter(environ, chosen.kubernetes_name(name))
 
     async def condition() -> None:
         if await readiness.tell_when_up(
             environ, name, chosen, supervisor.pids, elsewhere=elsewhere
         ):
-            told.normal(*readiness.UP[1:])
+            reporter.normal(*readiness.UP[1:])
 
     works: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
-        "life sign": lambda: life_sign.keep(apiconfig.of_node(environ), name, told.warn),
+        "life sign": lambda: life_sign.keep(apiconfig.of_node(environ), name, reporter.warn),
         "tunnel addresses": lambda: tunnel_addresses.keep(
             apiconfig.of_node(environ), name, devices=chosen.felix
         ),
         "address detection": lambda: redetect.keep(environ, name, chosen, supervisor.restart),
-        "own Node": lambda: own_node.keep(environ, name, chosen, told.warn),
+        "own Node": lambda: own_node.keep(environ, name, chosen, reporter.warn),
         "node condition": condition,
         "CNI token": lambda: cni_token.keep(environ, chosen),
-        "Events": told.run,
+        "Events": reporter.run,
     }
-    await asyncio.gather(*(_kept(what, work, told.warn) for what, work in works.items()))
+    await asyncio.gather(*(_kept(what, work, reporter.warn) for what, work in works.items()))
 
 
 async def _kept(
@@ -181,7 +180,7 @@ async def _kept(
     work: Callable[[], Coroutine[Any, Any, None]],
     warn: Callable[[str, str], None] = lambda _what, _why: None,
 ) -> None:
-    """Do a work until it is done; that one of them fails stops neither the others nor the node."""
+    """Run a service until it ends; a failure stops neither the others nor the node."""
     backoff = Backoff(1.0, 60.0)
     while True:
         try:

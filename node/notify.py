@@ -1,6 +1,6 @@
-"""Telling the service manager that this node is started (sd_notify(3), `Type=notify`).
+"""Notifying the service manager that this node is started (sd_notify(3), `Type=notify`).
 
-One datagram to the socket that systemd named, nothing where none is named.
+It is one datagram to the socket that systemd names; without one nothing is sent.
 Tested in tests/node/test_units.py.
 """
 
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 def tell(text: str, environ: MutableMapping[str, str] = os.environ) -> None:
-    """Send a state such as `READY=1`; trouble is logged and no reason to stop."""
+    """Send a state such as `READY=1`; an error is logged and stops nothing."""
     name = environ.get("NOTIFY_SOCKET", "")
     if not name:
         return

@@ -1,10 +1,11 @@
-"""Telling Kubernetes that this node's network is there, and that it goes.
+"""The node condition NetworkUnavailable: cleared when the agents are ready, set at shutdown.
 
-A node of a cloud is born with the condition NetworkUnavailable, and no pod is placed on it before
-it is False. It is cleared once felix and bgp say that they are ready (their status files, of the
-processes that run now; of an agent in another container, since this one began), and set by
-`calico-node shutdown`, which a pod's preStop hook runs. A peer that is down is no reason not to be
-ready. Without credentials, or with the backend `none`, somebody else sees to this condition.
+A cloud creates a node with this condition, and no pod is placed on it before it is False. This
+process clears it once the status files of felix and bgp say that they are ready. A file counts if a
+process that runs now wrote it, or, of an agent in another container, if it is newer than this
+process. `calico-node shutdown`, which a pod's preStop hook runs, sets it. A peer that is down does
+not make a node unready. Without credentials, or with the backend `none`, the condition is left to
+other programs.
 Source: docs/reference/data-model.md#start-of-a-node. Tested in tests/node/test_readiness.py and,
 with a real API server, in tests/apiserver/test_node_startup.py.
 """
@@ -36,7 +37,7 @@ UP = ("False", "CalicoIsUp", "Calico is running on this node")
 DOWN = ("True", "CalicoIsDown", "Calico is shutting down on this node")
 SHUTDOWN_LIMIT = 10.0
 
-Told = tuple[str, str, str]
+ConditionText = tuple[str, str, str]
 Mark = tuple[int, int, int]
 Pids = Callable[[], Mapping[str, int]]
 
@@ -47,12 +48,12 @@ def ready(
     elsewhere: Collection[str] = (),
     before: Mapping[str, Mark] = MappingProxyType({}),
 ) -> bool:
-    """Whether every agent that runs now has said that it does its work.
+    """Whether every agent that runs now has reported that it is ready.
 
-    `pids` are processes of ours. Numbers repeat from container to container, so what a process of
-    another container wrote does not count for them. `elsewhere` are agents in other containers,
-    which count once they have written another file than `before`: bgp writes one every 10 s. What
-    time it is does not matter: the clock may be set back while a machine boots.
+    `pids` are processes of ours. Process ids repeat from container to container, so the file of
+    another container does not count for them. `elsewhere` are agents in other containers, which
+    count once they have written another file than `before`: bgp writes one every 10 s. The time of
+    day does not matter: the clock may be set back while a machine boots.
     """
     for agent, fields in (("felix", ("in_sync", "ready")), ("bgp", ("start_complete",))):
         pid = pids.get(f"calico-{agent}")
@@ -70,12 +71,12 @@ def ready(
 
 
 def mark(agent: str, directory: Path | None) -> Mark | None:
-    """What tells an agent's status file from the next one; None where there is none."""
+    """The identity of an agent's status file, another one after each write; None without a file."""
     try:
-        found = ((directory or paths.STATUS) / f"{agent}.json").stat()
+        status = ((directory or paths.STATUS) / f"{agent}.json").stat()
     except OSError:
         return None
-    return found.st_ino, found.st_mtime_ns, found.st_ctime_ns
+    return status.st_ino, status.st_mtime_ns, status.st_ctime_ns
 
 
 async def tell_when_up(
@@ -89,26 +90,26 @@ async def tell_when_up(
 ) -> bool:
     """Clear the condition once, as soon as the agents are ready; then return True.
 
-    `elsewhere` are agents of this node that other containers run. False where somebody else sees
-    to the condition.
+    `elsewhere` are agents of this node that other containers run. False where the condition is
+    left to other programs.
     """
     marks = {agent: mark(agent, directory) for agent in elsewhere}
     before = {agent: one for agent, one in marks.items() if one is not None}
     config = apiconfig.of_node(environ)
     if chosen.backend == "none" or not kubernetes.configured(environ, config):
         return False
-    while True:  # their files are replaced whenever something changed
+    while True:  # the agents replace their files after every change
         if ready(pids(), directory, elsewhere, before):
             break
         await asyncio.sleep(POLL)
-    backoff, told = Backoff(1.0, 60.0), ""
+    backoff, logged = Backoff(1.0, 60.0), ""
     while True:
         try:
             await tell(environ, chosen.kubernetes_name(name), UP, account)
         except MuslinError as error:
-            if str(error) != told:
+            if str(error) != logged:
                 log.warning("%s cannot be told to Kubernetes: %s", CONDITION, error)
-                told = str(error)
+                logged = str(error)
             await backoff.wait()
             continue
         log.info("told Kubernetes that the network of this node is available")
@@ -116,7 +117,10 @@ async def tell_when_up(
 
 
 async def tell(
-    environ: Mapping[str, str], name: str, said: Told, account: Path = paths.SERVICE_ACCOUNT
+    environ: Mapping[str, str],
+    name: str,
+    said: ConditionText,
+    account: Path = paths.SERVICE_ACCOUNT,
 ) -> None:
     """Write the condition of a node of Kubernetes. Raises MuslinError."""
     from libcalico.kubernetes.access import find
@@ -132,10 +136,10 @@ async def tell(
         await client.close()
 
 
-def condition(said: Told, moment: str) -> dict[str, Any]:
-    """The strategic merge patch that leaves the node's other conditions alone. Pure."""
+def condition(said: ConditionText, moment: str) -> dict[str, Any]:
+    """The strategic merge patch, which leaves the node's other conditions alone. Pure."""
     status, reason, message = said
-    told = {
+    entry = {
         "type": CONDITION,
         "status": status,
         "reason": reason,
@@ -143,7 +147,7 @@ def condition(said: Told, moment: str) -> dict[str, Any]:
         "lastTransitionTime": moment,
         "lastHeartbeatTime": moment,
     }
-    return {"status": {"conditions": [told]}}
+    return {"status": {"conditions": [entry]}}
 
 
 def now() -> str:
@@ -157,10 +161,10 @@ async def shut_down(
     chosen: Settings,
     account: Path = paths.SERVICE_ACCOUNT,
 ) -> None:
-    """Note the time of the shutdown, and tell Kubernetes that the network goes.
+    """Write the time of the shutdown, and set the condition in Kubernetes.
 
     Nothing on the machine changes: traffic flows on. Raises OSError when the time cannot be
-    written; an API that does not answer is said, and holds up no shutdown.
+    written. An API that does not answer is logged, and holds up no shutdown.
     """
     replace_file(chosen.shutdown_file, now())
     config = apiconfig.of_node(environ)

@@ -1,6 +1,6 @@
-"""When a program that died is started again: at once the first time, then with growing waits.
+"""Delays before a program that died starts again: none the first time, then growing ones.
 
-A kill must cost nothing, a crash loop must not eat the machine. Pure. Tested in
+A kill costs no delay, and a crash loop does not load the machine. Pure. Tested in
 `tests/node/test_restart.py`.
 """
 
@@ -12,7 +12,7 @@ LONGEST_DELAY = 5.0
 
 
 class RestartPolicy:
-    """The delays of one program, from how long each of its lives was."""
+    """The delays of one program, by the length of its lives."""
 
     def __init__(self) -> None:
         self._short_lives = 0

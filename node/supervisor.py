@@ -1,4 +1,4 @@
-"""Keeping the node's agents alive: each is started, watched, and started again when it dies.
+"""Keeping the node's agents alive: the supervisor starts each, and again when it dies.
 
 Invariants:
   SUP-1  An agent that dies is started again within 0.3 s, unless it keeps dying at once.
@@ -75,7 +75,7 @@ class Supervisor:
         """End every program that runs, so that each is started again at once."""
         for name, child in self._children.items():
             log.info("starting %s again", name)
-            # What ended meanwhile is not reaped yet, so the number is nobody else's.
+            # A child that ended meanwhile is not reaped yet, so no other process has its id.
             os.kill(child.pid, signal.SIGTERM)
 
     async def run(self) -> None:
@@ -106,7 +106,7 @@ class Supervisor:
             log.warning(
                 "%s %s; starting it again %s",
                 program.name,
-                _told(status),
+                _ending(status),
                 f"in {delay:.2f} s" if delay else "now",
             )
             if delay:
@@ -147,7 +147,7 @@ class Supervisor:
                 await asyncio.wait_for(_ended(child), STOP_SECONDS)
             except TimeoutError:
                 log.warning("%s did not stop within %.0f s", program.name, STOP_SECONDS)
-            log.info("%s %s", program.name, _told(_reap(child)))
+            log.info("%s %s", program.name, _ending(_reap(child)))
 
 
 async def _ended(child: subprocess.Popen[bytes]) -> None:
@@ -169,20 +169,20 @@ def _settle(done: asyncio.Future[None]) -> None:
 
 
 def _reap(child: subprocess.Popen[bytes]) -> int:
-    # Before reaping: the ended leader still holds the group's number, nobody else can have it.
+    # Before reaping: the ended leader still holds the group's id, so no other group has it.
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
     return child.wait()
 
 
-def _told(status: int) -> str:
+def _ending(status: int) -> str:
     if status >= 0:
         return f"ended with status {status}"
     return f"was ended by {signal.Signals(-status).name}"
 
 
 async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
-    """Finish `work` also when we are cancelled once more meanwhile (a second SIGTERM)."""
+    """Finish `work` even if this task is cancelled again meanwhile (a second SIGTERM)."""
     task = tasks.start(work, "end of the agents")
     while not task.done():
         with contextlib.suppress(asyncio.CancelledError):

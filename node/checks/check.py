@@ -16,7 +16,7 @@ from node.checks.facts import Facts
 
 
 class Verdict(StrEnum):
-    """What became of a check; only FAILED makes the exit status 1."""
+    """The result of a check; only FAILED makes the exit status 1."""
 
     OK = "ok"
     WARNING = "warning"
@@ -26,32 +26,32 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a judge says: good, bad or (None) unknown, and what it saw."""
+    """The answer of a judge: good, bad or (None) unknown, and its reason."""
 
     good: bool | None
-    found: str
+    detail: str
     harmless: bool = False
-    """A bad finding of a required check that still is only a warning."""
+    """Whether a bad finding of a required check is only a warning."""
 
 
-def good(found: str) -> Finding:
-    """As it should be."""
-    return Finding(True, found)
+def good(detail: str) -> Finding:
+    """The finding that all is as it should be."""
+    return Finding(True, detail)
 
 
-def bad(found: str) -> Finding:
-    """Not as it should be."""
-    return Finding(False, found)
+def bad(detail: str) -> Finding:
+    """The finding that something is not as it should be."""
+    return Finding(False, detail)
 
 
-def doubtful(found: str) -> Finding:
-    """Not as it should be, yet the node can work: a warning also where the check is required."""
-    return Finding(False, found, harmless=True)
+def doubtful(detail: str) -> Finding:
+    """The finding of a fault with which the node can work: a warning, also of a required check."""
+    return Finding(False, detail, harmless=True)
 
 
-def unknown(found: str) -> Finding:
-    """Nothing can be said, and why."""
-    return Finding(None, found)
+def unknown(detail: str) -> Finding:
+    """The finding that the check could not be made, and why."""
+    return Finding(None, detail)
 
 
 Judge = Callable[[Facts], Finding]
@@ -59,7 +59,7 @@ Judge = Callable[[Facts], Finding]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check. `cause` says what goes wrong without it, `fix` what to do."""
+    """One check. `cause`: what goes wrong without it. `fix`: what to do."""
 
     id: str
     required: bool
@@ -70,11 +70,11 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A check and what it found here."""
+    """A check and its result on this machine."""
 
     check: Check
     verdict: Verdict
-    found: str
+    detail: str
 
 
 CHECKS: list[Check] = []
@@ -93,7 +93,7 @@ def check(identity: str, *, required: bool, cause: str, fix: str) -> Callable[[J
 
 
 def run(facts: Facts, only: Collection[str] = ()) -> list[Result]:
-    """Every check (or those of `only`) on `facts`, in their order."""
+    """The results of every check (or of those in `only`), in their order."""
     return [_result(one, facts) for one in CHECKS if not only or one.id in only]
 
 
@@ -105,4 +105,4 @@ def _result(one: Check, facts: Facts) -> Result:
         verdict = Verdict.OK
     else:
         verdict = Verdict.FAILED if one.required and not finding.harmless else Verdict.WARNING
-    return Result(one, verdict, finding.found)
+    return Result(one, verdict, finding.detail)

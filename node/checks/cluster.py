@@ -100,8 +100,12 @@ def kube_proxy_cluster_cidr(facts: Facts) -> Finding:
         )
         if family and not inside:
             outside.append(f"IPPool({pool.name}) {pool.cidr}")
-    told = f"kube-proxy's cluster CIDR {proxy.cluster_cidr}"
-    return bad(f"{told}; outside: {', '.join(outside)}") if outside else good(f"{told} has all")
+    cidr_text = f"kube-proxy's cluster CIDR {proxy.cluster_cidr}"
+    return (
+        bad(f"{cidr_text}; outside: {', '.join(outside)}")
+        if outside
+        else good(f"{cidr_text} has all")
+    )
 
 
 @check(

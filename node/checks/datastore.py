@@ -1,4 +1,4 @@
-"""Checks of the way to the datastore: settings, certificates, answers.
+"""Checks of the datastore: settings, certificates, answers.
 
 Tested in tests/node/test_checks.py.
 """
@@ -68,8 +68,8 @@ def datastore_latency(facts: Facts) -> Finding:
     """A read takes less than 100 ms."""
     if facts.store.error is None or facts.store.error:
         return unknown("the datastore did not answer")
-    told = f"{facts.store.milliseconds:.1f} ms"
-    return (good if facts.store.milliseconds < SLOW else bad)(told)
+    latency = f"{facts.store.milliseconds:.1f} ms"
+    return (good if facts.store.milliseconds < SLOW else bad)(latency)
 
 
 @check(
@@ -119,18 +119,18 @@ def _certificates(facts: Facts) -> list[Certificate]:
 )
 def tls_dates(facts: Facts) -> Finding:
     """No certificate is expired or not yet valid; none expires within 30 days."""
-    found = _certificates(facts)
-    if not found:
+    certificates = _certificates(facts)
+    if not certificates:
         return unknown("no certificates are in use")
-    for one in found:
+    for one in certificates:
         if one.not_after is not None and one.not_after <= facts.now:
             return bad(f"{one.source} ({one.subject}) expired {_date(one.not_after)}")
         if one.not_before is not None and one.not_before > facts.now:
             return bad(f"{one.source} ({one.subject}) is valid from {_date(one.not_before)} only")
-    first = min(found, key=lambda one: one.not_after or datetime.max)
+    first = min(certificates, key=lambda one: one.not_after or datetime.max)
     assert first.not_after is not None
-    told = f"{first.source} ({first.subject}) expires first: {_date(first.not_after)}"
-    return doubtful(told) if first.not_after - facts.now < SOON else good(told)
+    expiry = f"{first.source} ({first.subject}) expires first: {_date(first.not_after)}"
+    return doubtful(expiry) if first.not_after - facts.now < SOON else good(expiry)
 
 
 def _date(moment: datetime) -> str:

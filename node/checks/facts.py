@@ -1,7 +1,7 @@
-"""What the checks look at: everything that was gathered about this machine, as plain data.
+"""The facts about this machine that the checks read, as plain data.
 
-`None` (or an empty `why` beside it) means that a fact could not be found out; a check then says
-so and passes no judgement. The edge that fills this in is `node/gather/`.
+`None` (or an empty `why` beside it) means that a fact is not known; a check then says so and passes
+no judgement. `node/gather/` collects the facts.
 Tested in tests/node/test_checks.py.
 """
 
@@ -14,35 +14,35 @@ from ipaddress import IPv4Address, IPv6Address
 
 from libcalico.model.keys import IPNetwork
 from node.identity.autodetect import Interface
-from node.settings.environment import AddressWish
+from node.settings.environment import AddressSetting
 
 IPAddress = IPv4Address | IPv6Address
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
-    """`release` as uname says it. `modules`: name to how it is there (`loaded`, `built in`,
-    `can be loaded`, `answers`); `modules_known` tells whether a missing name means anything."""
+    """The kernel. `release` is uname's. `modules`: name to its state (`loaded`, `built in`,
+    `can be loaded`, `answers`); `modules_known`: whether a missing name means anything."""
 
     release: str = ""
     modules: Mapping[str, str] = field(default_factory=dict)
     modules_known: bool = False
     sysctls: Mapping[str, str] = field(default_factory=dict)
     native: bool = False
-    """Rules are nftables' own here: neither iptables nor ipset is used, nor their modules."""
+    """Whether rules are in nftables: then iptables and ipset and their modules are not used."""
     iptables: Mapping[str, str] = field(default_factory=dict)
-    """Program to the version it told, for those that are installed."""
+    """Installed program to its version."""
     rules: Mapping[str, int] | None = None
     """Back end (`nft`, `legacy`) to the number of rules that it holds."""
     backend: str = ""
     chains: tuple[str, ...] = ()
     ipset: str | None = None
-    """Empty when the kernel answered about its sets, else what it said."""
+    """Empty if the kernel listed its sets, else the error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Space:
-    """A directory that we write to, or would make: bytes and inodes in percent free."""
+    """A directory that we write to, or would make, and its free space."""
 
     path: str
     writable: bool
@@ -64,14 +64,14 @@ class Host:
     clock_error_seconds: float | None = None
     spaces: tuple[Space, ...] = ()
     unseen: tuple[str, ...] = ()
-    """Directories that this container does not have: what they lack is not looked at."""
+    """Directories that this container does not have, so that they are not checked."""
     open_files: int | None = None
     """The soft limit of open files, -1 without limit."""
     processes: frozenset[str] = frozenset()
     networkmanager_ignores: bool | None = None
     """Whether NetworkManager's files name `cali*` unmanaged; None where it is not installed."""
     networkd_keeps_routes: bool | None = None
-    """Whether systemd-networkd is told to leave foreign routes; None where not installed."""
+    """Whether systemd-networkd leaves foreign routes alone; None where it is not installed."""
     secret_variables: tuple[str, ...] = ()
     listeners: Mapping[int, str] | None = None
     """TCP port to the process that listens on it, empty if the process cannot be seen."""
@@ -98,14 +98,14 @@ class HostRoute:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """Which address of a family this machine would take, or why none."""
+    """The address of a family that this machine would use, or the error why there is none."""
 
     address: str = ""
     why: str = ""
     error: str = ""
     interface: str = ""
     source_to_peers: str = ""
-    """The source address that the kernel takes towards another node, if there is one."""
+    """The source address that the kernel uses towards another node, if there is one."""
     peer: str = ""
 
 
@@ -116,17 +116,17 @@ class Network:
     interfaces: tuple[Interface, ...] = ()
     links: tuple[NetLink, ...] = ()
     routes: tuple[HostRoute, ...] = ()
-    wishes: Mapping[int, AddressWish] = field(default_factory=dict)
+    address_settings: Mapping[int, AddressSetting] = field(default_factory=dict)
     choices: Mapping[int, Choice] = field(default_factory=dict)
     backend: str = "bird"
     router_id: str = ""
     pod_mtu: int | None = None
-    """What `/var/lib/calico/mtu` or the CNI configuration says; None if neither does."""
+    """The MTU in `/var/lib/calico/mtu` or the CNI configuration; None if neither has one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """What came back from another node.
+    """The answers of another node.
 
     `small`, `full`: `answer`, `too big` (this machine or a router said so), `silent`, or an
     error. `size` is the full-size packet in bytes. `bgp`: `open`, `refused`, `filtered` or an
@@ -156,7 +156,7 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """One etcd endpoint: what its TCP and TLS said, and its idea of the time."""
+    """One etcd endpoint: the result of connecting to it, and its clock."""
 
     url: str
     host: str
@@ -189,12 +189,12 @@ class Pool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Store:
-    """The datastore; `configured` False: no endpoint is set, nothing was asked."""
+    """The datastore; `configured` False: no endpoint is set, so it was not asked."""
 
     configured: bool = False
     config_error: str = ""
     error: str | None = None
-    """Empty when it answered, else what was said; None when it was not asked."""
+    """Empty if it answered, else the error; None if it was not asked."""
     milliseconds: float = 0.0
     endpoints: tuple[Endpoint, ...] = ()
     files: tuple[Certificate, ...] = ()
@@ -208,7 +208,7 @@ class Store:
 
     @property
     def allocating(self) -> tuple[Pool, ...]:
-        """The pools of which pods get addresses: whatever they overlap hurts."""
+        """The pools that give pods their addresses, so that an overlap with them hurts."""
         return tuple(pool for pool in self.pools if not pool.disabled)
 
 
@@ -223,7 +223,7 @@ class KubeProxy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CNIFile:
-    """A file of the configuration directory in the order of the runtime; plugin types in it."""
+    """A file of the configuration directory, and the plugin types in it."""
 
     name: str
     types: tuple[str, ...] = ()
@@ -232,18 +232,18 @@ class CNIFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kubernetes:
-    """What the kubelet and the runtime are told, and what lies where they look."""
+    """The settings of kubelet and runtime, and the content of their directories."""
 
     kubelet: bool = False
     kube_proxy: KubeProxy | None = None
     files: tuple[CNIFile, ...] = ()
     plugins: frozenset[str] = frozenset()
     directories: Mapping[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
-    """Who says so (`kubelet`, `containerd`, `cri-o`) to (configuration, binaries) directories."""
+    """Program (`kubelet`, `containerd`, `cri-o`) to its (configuration, binaries) directories."""
     unheard: frozenset[str] = frozenset()
-    """Who of them says so in vain: a kubelet before 1.24 whose runtime looks for itself."""
+    """Programs whose setting has no effect: a kubelet before 1.24 with a remote runtime."""
     unseen: frozenset[str] = frozenset()
-    """Which of the two directories below this container does not have."""
+    """Those of the two directories below that this container does not have."""
     net_dir: str = "/etc/cni/net.d"
     bin_dir: str = "/opt/cni/bin"
 

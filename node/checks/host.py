@@ -97,10 +97,10 @@ def clock_skew(facts: Facts) -> Finding:
     if not skews:
         return unknown("no endpoint told its time")
     url, worst = max(skews.items(), key=lambda item: abs(item[1]))
-    told = f"{abs(worst):.0f} s {'ahead of' if worst > 0 else 'behind'} {url}"
+    skew = f"{abs(worst):.0f} s {'ahead of' if worst > 0 else 'behind'} {url}"
     if abs(worst) <= LARGEST_SKEW:
         return good(f"within {LARGEST_SKEW:.0f} s of {len(skews)} endpoint(s)")
-    return bad(told) if abs(worst) > 60 else doubtful(told)
+    return bad(skew) if abs(worst) > 60 else doubtful(skew)
 
 
 @check(
@@ -141,8 +141,8 @@ def disk_space(facts: Facts) -> Finding:
                 f" {one.free_inodes_percent:.0f} % of the inodes free"
             )
     least = min(facts.host.spaces, key=lambda one: one.free_percent)
-    told = f"{least.path}: {least.free_percent:.0f} % free"
-    return doubtful(told) if least.free_percent < FREE_PERCENT else good(told)
+    free = f"{least.path}: {least.free_percent:.0f} % free"
+    return doubtful(free) if least.free_percent < FREE_PERCENT else good(free)
 
 
 @check(

@@ -1,4 +1,4 @@
-"""Checks of the kernel: its version, what it can do, how it is set.
+"""Checks of the kernel: version, modules, rules, settings.
 
 Tested in tests/node/test_checks.py.
 """
@@ -26,10 +26,10 @@ _VERSION = re.compile(r"(\d+)\.(\d+)")
 )
 def kernel_version(facts: Facts) -> Finding:
     """The release of the running kernel."""
-    found = _VERSION.match(facts.kernel.release)
-    if found is None:
+    match = _VERSION.match(facts.kernel.release)
+    if match is None:
         return unknown(f"the kernel calls itself {facts.kernel.release!r}")
-    version = (int(found[1]), int(found[2]))
+    version = (int(match[1]), int(match[2]))
     return (good if version >= OLDEST else bad)(facts.kernel.release)
 
 
@@ -37,12 +37,12 @@ NATIVE = "not needed: rules are in nftables here"
 
 
 def _asked(facts: Facts, required: bool) -> list[Module]:
-    """Those of iptables are no requirement where nothing uses them."""
+    """The modules that are required, or optional; those of iptables count only where it is used."""
     native = facts.kernel.native
     return [one for one in MODULES if (one.required and not (native and one.xtables)) == required]
 
 
-def _told(modules: list[Module]) -> str:
+def _listed(modules: list[Module]) -> str:
     return ", ".join(f"{'|'.join(one.names)} ({one.purpose})" for one in modules)
 
 
@@ -52,8 +52,8 @@ def _judge_modules(facts: Facts, required: bool) -> Finding:
     if not missing:
         return good(f"all {len(asked)} are there")
     if not facts.kernel.modules_known:
-        return unknown(f"no list of modules and no kernel configuration: {_told(missing)}")
-    return bad(f"missing: {_told(missing)}")
+        return unknown(f"no list of modules and no kernel configuration: {_listed(missing)}")
+    return bad(f"missing: {_listed(missing)}")
 
 
 @check(
@@ -90,12 +90,12 @@ def iptables(facts: Facts) -> Finding:
     """The iptables programs."""
     if facts.kernel.native:
         return good(NATIVE)
-    found = facts.kernel.iptables
+    versions = facts.kernel.iptables
     needed = ("iptables-save", "iptables-restore")
-    absent = [name for name in needed if name not in found]
+    absent = [name for name in needed if name not in versions]
     if absent:
         return bad(f"not installed: {', '.join(absent)}")
-    text = found["iptables-restore"]
+    text = versions["iptables-restore"]
     version = _VERSION.search(text)
     if version and (int(version[1]), int(version[2])) < (1, 8):
         return bad(f"{text}, older than 1.8")
@@ -115,8 +115,8 @@ def iptables_backend(facts: Facts) -> Finding:
     counts = facts.kernel.rules
     if counts is None:
         return unknown("the rules could not be listed")
-    told = ", ".join(f"{name}: {count} rules" for name, count in sorted(counts.items()))
-    chosen = f"{facts.kernel.backend} is used here; {told}" if facts.kernel.backend else told
+    listed = ", ".join(f"{name}: {count} rules" for name, count in sorted(counts.items()))
+    chosen = f"{facts.kernel.backend} is used here; {listed}" if facts.kernel.backend else listed
     return (bad if sum(count > 0 for count in counts.values()) > 1 else good)(chosen)
 
 
@@ -162,7 +162,10 @@ def ip_forward(facts: Facts) -> Finding:
 )
 def ip6_forward(facts: Facts) -> Finding:
     """IPv6 forwarding, where the node has IPv6."""
-    if facts.network.wishes.get(6) is None or facts.network.wishes[6].mode in ("", "none"):
+    if facts.network.address_settings.get(6) is None or facts.network.address_settings[6].mode in (
+        "",
+        "none",
+    ):
         return unknown("this node has no IPv6 (IP6 is not set)")
     value = facts.kernel.sysctls.get("net/ipv6/conf/all/forwarding")
     if value is None:
@@ -178,8 +181,8 @@ def ip6_forward(facts: Facts) -> Finding:
 )
 def ipv6_enabled(facts: Facts) -> Finding:
     """IPv6 is on where it is asked for."""
-    wish = facts.network.wishes.get(6)
-    if wish is None or wish.mode in ("", "none"):
+    setting = facts.network.address_settings.get(6)
+    if setting is None or setting.mode in ("", "none"):
         return unknown("this node has no IPv6 (IP6 is not set)")
     value = facts.kernel.sysctls.get("net/ipv6/conf/all/disable_ipv6")
     return good("on") if value == "0" else bad("off" if value == "1" else "not in this kernel")
@@ -212,9 +215,9 @@ def conntrack_size(facts: Facts) -> Finding:
     used = _number(facts, "net/netfilter/nf_conntrack_count")
     if most is None:
         return unknown("nf_conntrack is not loaded yet")
-    told = f"nf_conntrack_max={most}, in use {used if used is not None else 'unknown'}"
+    usage = f"nf_conntrack_max={most}, in use {used if used is not None else 'unknown'}"
     full = used is not None and used > 0.8 * most
-    return (bad if full or most < CONNTRACK else good)(told)
+    return (bad if full or most < CONNTRACK else good)(usage)
 
 
 @check(

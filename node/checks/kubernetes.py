@@ -1,4 +1,4 @@
-"""Checks of what the kubelet and the container runtime find when they look for us."""
+"""Checks of the CNI configuration and plugins, as kubelet and container runtime see them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ OURS = frozenset({"calico", "calico-ipam"})
 
 
 def hidden(folders: str) -> Finding:
-    """What is said of the host's directories that this container does not have. Pure."""
+    """The finding about directories of the host that this container does not have. Pure."""
     return unknown(f"{folders}: not in this container; run it on the host, or in calico-cni's")
 
 
@@ -31,9 +31,9 @@ def cni_config(facts: Facts) -> Finding:
         return hidden(where.net_dir)
     if any(OURS & set(one.types) for one in where.files):
         return good(next(one.name for one in where.files if OURS & set(one.types)))
-    told = f"no file in {where.net_dir} names the plugin calico"
-    # Before the first start there is none, and outside Kubernetes none is needed.
-    return doubtful(told) if where.kubelet else unknown(told)
+    missing = f"no file in {where.net_dir} names the plugin calico"
+    # Before the first start there is no file, and outside Kubernetes none is needed.
+    return doubtful(missing) if where.kubelet else unknown(missing)
 
 
 @check(
@@ -53,9 +53,11 @@ def cni_config_first(facts: Facts) -> Finding:
     if OURS & set(first.types):
         return good(first.name)
     ours = next((one.name for one in files if OURS & set(one.types)), None)
-    told = f"{first.name} ({', '.join(first.types) or 'no plugin'})"
+    description = f"{first.name} ({', '.join(first.types) or 'no plugin'})"
     return (
-        bad(f"{told} sorts before {ours}") if ours else doubtful(f"{told}; ours is not there yet")
+        bad(f"{description} sorts before {ours}")
+        if ours
+        else doubtful(f"{description}; ours is not there yet")
     )
 
 

@@ -1,7 +1,7 @@
 """The kernel modules that a node uses, and those that Calico's own check also asks for.
 
 Source: docs/reference/data-model.md#calicoctl-node-run. Calico requires `vfio-pci` and the IPVS
-match as well; nothing here uses them, so their absence is told and fails nothing. `option` is the
+match as well; nothing here uses them, so their absence is shown and fails nothing. `option` is the
 name in a kernel configuration.
 """
 
@@ -14,7 +14,7 @@ _XTABLES = ("ip_set", "ip_tables", "ip6_tables", "ipt_", "xt_")
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """`names`: any one of them will do. `rule`: iptables arguments that need it, to try out."""
+    """A module. `names`: any one will do. `rule`: iptables arguments that need it, for a trial."""
 
     names: tuple[str, ...]
     option: str

@@ -1,4 +1,4 @@
-"""Checks of addresses, routes and packet sizes: pure over what the kernel and other nodes said.
+"""Checks of this node's addresses, its links, and the pools. Pure.
 
 Tested in tests/node/test_checks.py.
 """
@@ -37,14 +37,14 @@ def node_address(facts: Facts) -> Finding:
     errors = [one.error for one in facts.network.choices.values() if one.error]
     if errors:
         return bad("; ".join(errors))
-    found = chosen(facts)
-    if not found:
+    addresses = chosen(facts)
+    if not addresses:
         return bad("neither IPv4 nor IPv6")
-    told = "; ".join(f"{one.address}: {one.why}" for _, one in found)
-    bridges = [one.interface for _, one in found if one.interface.startswith(BRIDGES)]
+    listed = "; ".join(f"{one.address}: {one.why}" for _, one in addresses)
+    bridges = [one.interface for _, one in addresses if one.interface.startswith(BRIDGES)]
     if bridges:
-        return doubtful(f"{told} ({', '.join(bridges)} looks like a local bridge)")
-    return good(told)
+        return doubtful(f"{listed} ({', '.join(bridges)} looks like a local bridge)")
+    return good(listed)
 
 
 @check(
@@ -55,15 +55,15 @@ def node_address(facts: Facts) -> Finding:
 )
 def node_address_local(facts: Facts) -> Finding:
     """The chosen addresses are on an interface that is up."""
-    found = chosen(facts)
-    if not found:
+    addresses = chosen(facts)
+    if not addresses:
         return unknown("no address was chosen")
-    for _, one in found:
+    for _, one in addresses:
         if not one.interface:
             return bad(f"{one.address} is on no interface")
         if any(link.name == one.interface and not link.up for link in facts.network.links):
             return bad(f"{one.address} is on {one.interface}, which is down")
-    return good(", ".join(f"{one.address} on {one.interface}" for _, one in found))
+    return good(", ".join(f"{one.address} on {one.interface}" for _, one in addresses))
 
 
 @check(
@@ -113,22 +113,22 @@ def node_address_route(facts: Facts) -> Finding:
 )
 def node_mask(facts: Facts) -> Finding:
     """The chosen address has a subnet."""
-    found = chosen(facts)
-    if not found:
+    addresses = chosen(facts)
+    if not addresses:
         return unknown("no address was chosen")
     alone = [
         one.address
-        for _, one in found
+        for _, one in addresses
         if ip_interface(one.address).network.prefixlen == ip_interface(one.address).max_prefixlen
     ]
     if not alone:
-        return good(", ".join(str(ip_interface(one.address).network) for _, one in found))
+        return good(", ".join(str(ip_interface(one.address).network) for _, one in addresses))
     pools = [one.name for one in facts.store.pools if one.cross_subnet]
-    told = f"{', '.join(alone)}: no subnet"
+    listed = f"{', '.join(alone)}: no subnet"
     if pools:
-        return bad(f"{told}; CrossSubnet pools: {', '.join(pools)}")
+        return bad(f"{listed}; CrossSubnet pools: {', '.join(pools)}")
     # Clouds hand out /32 on purpose; without CrossSubnet nothing reads the mask.
-    return good(f"{told}, and no pool is CrossSubnet")
+    return good(f"{listed}, and no pool is CrossSubnet")
 
 
 @check(
@@ -228,8 +228,8 @@ def mtu(facts: Facts) -> Finding:
     if facts.network.pod_mtu is None:
         return good(f"the interface's MTU is {link}; pods get it less the encapsulation")
     extra = max((OVERHEAD.get(_encapsulation(one), 0) for one in facts.store.pools), default=0)
-    told = f"pods {facts.network.pod_mtu} + encapsulation {extra}, interface {link}"
-    return (good if facts.network.pod_mtu + extra <= link else bad)(told)
+    comparison = f"pods {facts.network.pod_mtu} + encapsulation {extra}, interface {link}"
+    return (good if facts.network.pod_mtu + extra <= link else bad)(comparison)
 
 
 def _encapsulation(pool: Pool) -> str:
@@ -237,8 +237,8 @@ def _encapsulation(pool: Pool) -> str:
 
 
 def _some(probes: list[Probe]) -> str:
-    told = ", ".join(f"{one.node} {one.address}" for one in probes[:5])
-    return f"{told} and {len(probes) - 5} more" if len(probes) > 5 else told
+    listed = ", ".join(f"{one.node} {one.address}" for one in probes[:5])
+    return f"{listed} and {len(probes) - 5} more" if len(probes) > 5 else listed
 
 
 @check(

@@ -26,7 +26,7 @@ def table(results: Sequence[Result]) -> str:
     width = max([len("CHECK"), *(len(one.check.id) for one in results)])
     lines = [f"{'CHECK':{width}}  {'RESULT':7}  FOUND"]
     for one in results:
-        lines.append(f"{one.check.id:{width}}  {one.verdict:7}  {one.found}".rstrip())
+        lines.append(f"{one.check.id:{width}}  {one.verdict:7}  {one.detail}".rstrip())
         if one.verdict in (Verdict.FAILED, Verdict.WARNING):
             lines += _paragraph("cause: ", one.check.cause, width)
             lines += _paragraph("fix:   ", one.check.fix, width)
@@ -60,7 +60,7 @@ def tree(results: Sequence[Result]) -> dict[str, Any]:
                 "id": one.check.id,
                 "required": one.check.required,
                 "result": str(one.verdict).lower(),
-                "found": one.found,
+                "found": one.detail,
                 "cause": one.check.cause,
                 "fix": one.check.fix,
             }

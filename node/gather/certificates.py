@@ -1,4 +1,4 @@
-"""Certificates in files and of endpoints: what they say, and whether the authority signed them.
+"""Certificates in files and of endpoints: their content, and whether the authority signed them.
 
 Tested in tests/node/test_checksystem.py.
 """
@@ -26,10 +26,10 @@ TIMEOUT = 3.0
 def from_pem(text: str, source: str) -> list[Certificate]:
     """Every certificate of a PEM text; one with `error` where there is none or it is broken."""
     try:
-        found = x509.certificates(text.encode())
+        parsed = x509.certificates(text.encode())
     except ValueError as error:
         return [Certificate(source=source, error=str(error))]
-    if not found:
+    if not parsed:
         return [Certificate(source=source, error="holds no certificate in PEM form")]
     return [
         Certificate(
@@ -40,13 +40,13 @@ def from_pem(text: str, source: str) -> list[Certificate]:
             not_after=one.not_after,
             names=tuple(name.partition(":")[2] for name in one.names),
         )
-        for one in found
+        for one in parsed
     ]
 
 
 def of_config(config: DatastoreConfig) -> tuple[list[Certificate], list[str], dict[str, int]]:
     """(certificates, errors, key file modes) of the files or texts that a configuration names."""
-    found: list[Certificate] = []
+    certificates: list[Certificate] = []
     errors: list[str] = []
     modes: dict[str, int] = {}
     for path, inline, label in (
@@ -54,10 +54,10 @@ def of_config(config: DatastoreConfig) -> tuple[list[Certificate], list[str], di
         (config.ca_file, config.ca, "etcdCACert"),
     ):
         if inline:
-            found += from_pem(inline, label)
+            certificates += from_pem(inline, label)
         elif path:
             try:
-                found += from_pem(Path(path).read_text(errors="replace"), path)
+                certificates += from_pem(Path(path).read_text(errors="replace"), path)
             except OSError as error:
                 errors.append(f"{path}: {os.strerror(error.errno or 0)}")
     if config.key_file:
@@ -72,21 +72,21 @@ def of_config(config: DatastoreConfig) -> tuple[list[Certificate], list[str], di
             errors.append(f"{config.key_file} and {config.cert_file} do not fit: {reason}")
         except OSError as error:
             errors.append(f"{config.key_file}: {os.strerror(error.errno or 0)}")
-    return found, errors, modes
+    return certificates, errors, modes
 
 
 def endpoint(url: str, config: DatastoreConfig) -> Endpoint:
-    """What one endpoint shows: connection, certificate, whether it verifies, its clock."""
+    """The facts about one endpoint: connection, certificate, whether it verifies, its clock."""
     try:
-        found = parsing.url(config.name("etcd_endpoints"), url, parsing.ETCD_PORT)
+        parsed = parsing.url(config.name("etcd_endpoints"), url, parsing.ETCD_PORT)
     except InvalidValue as error:
         return Endpoint(url=url, host="", error=str(error))
-    host, port = found.host, found.port
+    host, port = parsed.host, parsed.port
     try:
         socket.create_connection((host, port), TIMEOUT).close()
     except OSError as error:
         return Endpoint(url=url, host=host, error=_reason(error))
-    if not found.secure:
+    if not parsed.secure:
         asked, clock = _clock(http.client.HTTPConnection(host, port, timeout=TIMEOUT))
         return Endpoint(url=url, host=host, clock=clock, asked_at=asked)
     served, trouble = _served(host, port, config)
@@ -115,7 +115,7 @@ def _context(config: DatastoreConfig, *, verify: bool) -> ssl.SSLContext:
             context.load_verify_locations(cadata=config.ca)
         else:
             context.load_default_certs()
-    # An unreadable key is a finding of its own; the endpoint may answer without.
+    # An unreadable key is a finding of its own; the endpoint may answer without one.
     with contextlib.suppress(OSError, ssl.SSLError):
         if config.cert_file and config.key_file:
             context.load_cert_chain(config.cert_file, config.key_file, password="")
@@ -137,7 +137,7 @@ def _served(host: str, port: int, config: DatastoreConfig) -> tuple[Certificate 
 
 
 def _verified(host: str, port: int, config: DatastoreConfig) -> str:
-    """Empty when the chain leads to the authority, else why not. Dates are judged elsewhere."""
+    """Empty if the chain leads to the authority, else why not. Other checks judge the dates."""
     try:
         with (
             socket.create_connection((host, port), TIMEOUT) as plain,
@@ -151,12 +151,12 @@ def _verified(host: str, port: int, config: DatastoreConfig) -> str:
 
 
 def _clock(connection: http.client.HTTPConnection) -> tuple[datetime | None, datetime | None]:
-    """(when we asked, what the server's Date header says); None where it says nothing."""
+    """(time of the request, the server's Date header); None where there is none."""
     try:
         connection.request("GET", "/version")
         asked = datetime.now(UTC)
-        told = connection.getresponse().getheader("Date")
-        return asked, parsedate_to_datetime(told) if told else None
+        date = connection.getresponse().getheader("Date")
+        return asked, parsedate_to_datetime(date) if date else None
     except (OSError, http.client.HTTPException, ValueError):
         return None, None
     finally:

@@ -1,4 +1,4 @@
-"""Facts from the datastore: whether it answers, and what it says of nodes, pools and services.
+"""Facts from the datastore: whether it answers, and its nodes, pools and service ranges.
 
 Tested in tests/node/test_checksystem.py.
 """
@@ -24,7 +24,7 @@ CLUSTER = ResourceKey("ClusterInformation", "default")
 
 
 async def read(config_file: str | None, environ: Mapping[str, str]) -> Store:
-    """The facts. Nothing is asked where no datastore is configured."""
+    """The facts; empty where no datastore is configured."""
     try:
         given = config_file is not None
         config = apiconfig.load(config_file, environ) if given else apiconfig.of_node(environ)
@@ -45,14 +45,14 @@ async def read(config_file: str | None, environ: Mapping[str, str]) -> Store:
         "key_modes": modes,
     }
     if endpoints and all(one.error for one in endpoints):
-        # Nothing listens: asking would only wait for the deadline.
-        told = "; ".join(f"{one.url}: {one.error}" for one in endpoints)
-        return Store(**base, error=f"no endpoint can be reached: {told}")
+        # No endpoint listens: a read would only wait for its deadline.
+        reasons = "; ".join(f"{one.url}: {one.error}" for one in endpoints)
+        return Store(**base, error=f"no endpoint can be reached: {reasons}")
     return Store(**base, **await _asked(config))
 
 
 async def _asked(config: DatastoreConfig) -> dict[str, Any]:
-    # Late: gRPC starts with this import, and no program may be run after it.
+    # A late import: gRPC starts with it, and no program may run after it.
     from libcalico.datastore import connect
 
     try:
@@ -80,9 +80,7 @@ async def _contents(store: Datastore) -> dict[str, Any]:
         "error": "",
         "milliseconds": took,
         "nodes": tuple(_node(entry.value) for entry in nodes.entries),
-        "pools": tuple(
-            found for entry in pools.entries if (found := _pool(entry.value)) is not None
-        ),
+        "pools": tuple(pool for entry in pools.entries if (pool := _pool(entry.value)) is not None),
         "service_ranges": _services(bgp.value) if bgp else (),
         "locked": ready is False,
         "cluster_version": str(cluster.value.spec.calicoVersion) if cluster else "",
@@ -115,11 +113,11 @@ def _pool(value: Any) -> Pool | None:
 
 
 def _services(value: Any) -> tuple[IPNetwork, ...]:
-    found = []
+    ranges = []
     for block in value.spec.serviceClusterIPs or ():
         cidr = block["cidr"] if isinstance(block, dict) else block.cidr
         try:
-            found.append(ip_network(cidr, strict=False))
+            ranges.append(ip_network(cidr, strict=False))
         except ValueError:
             continue
-    return tuple(found)
+    return tuple(ranges)

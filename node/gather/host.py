@@ -1,4 +1,4 @@
-"""Facts about the machine: name, clock, disk, limits, processes and who listens.
+"""Facts about the machine: name, clock, disk, limits, processes and listeners.
 
 Tested in tests/node/test_checksystem.py.
 """
@@ -26,7 +26,7 @@ _LISTEN = "0A"
 
 
 def read(environ: Mapping[str, str], folders: Mapping[Path, Path | None]) -> Host:
-    """The facts; `folders`: the directories that a node writes to, each with where it is here."""
+    """The facts; `folders`: the directories that a node writes to, and their paths here."""
     stored = _text(Path(environ.get("CALICO_NODENAME_FILE", "") or paths.NODENAME))
     name, error = "", ""
     try:
@@ -34,7 +34,7 @@ def read(environ: Mapping[str, str], folders: Mapping[Path, Path | None]) -> Hos
     except InvalidValue as problem:
         error = str(problem)
     synchronised, clock_error = clock.read()
-    found = dict(processes())
+    names = dict(processes())
     return Host(
         root=os.geteuid() == 0,
         hostname=socket.gethostname(),
@@ -48,11 +48,11 @@ def read(environ: Mapping[str, str], folders: Mapping[Path, Path | None]) -> Hos
         ),
         unseen=tuple(str(name) for name, here in folders.items() if here is None),
         open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
-        processes=frozenset(found.values()),
+        processes=frozenset(names.values()),
         networkmanager_ignores=unmanaged(Path("/etc/NetworkManager")),
         networkd_keeps_routes=foreign_routes_kept(Path("/etc/systemd")),
         secret_variables=secret_variables(environ),
-        listeners=listeners(found),
+        listeners=listeners(names),
     )
 
 
@@ -84,27 +84,27 @@ def space(folder: Path) -> Space:
         existing = existing.parent
     writable = existing.is_dir() and os.access(existing, os.W_OK) and not _read_only(existing)
     try:
-        found = os.statvfs(existing)
+        stats = os.statvfs(existing)
     except OSError:
         return Space(path=str(folder), writable=False)
-    inodes = 100.0 * found.f_favail / found.f_files if found.f_files else 100.0
+    inodes = 100.0 * stats.f_favail / stats.f_files if stats.f_files else 100.0
     return Space(
         path=str(folder),
         writable=writable,
-        free_bytes=found.f_bavail * found.f_frsize,
-        free_percent=100.0 * found.f_bavail / found.f_blocks if found.f_blocks else 100.0,
+        free_bytes=stats.f_bavail * stats.f_frsize,
+        free_percent=100.0 * stats.f_bavail / stats.f_blocks if stats.f_blocks else 100.0,
         free_inodes_percent=inodes,
     )
 
 
 def _read_only(folder: Path) -> bool:
-    # Root passes access(2) on a read-only mount in some sandboxes; the mount itself says it.
+    # In some sandboxes root passes access(2) on a read-only mount; statvfs(3) says it.
     return bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
 
 
 def processes(proc: Path = Path("/proc")) -> list[tuple[int, str]]:
-    """(process id, name) of every process that can be seen: its title, else its program's name."""
-    found = []
+    """(process id, name) of every visible process; the name is its title, else its program's."""
+    running = []
     for entry in proc.iterdir():
         if not entry.name.isdigit():
             continue
@@ -116,12 +116,12 @@ def processes(proc: Path = Path("/proc")) -> list[tuple[int, str]]:
         first = title.split(" ")[0].rsplit("/", 1)[-1]
         # A script's title is its interpreter; the kernel knows it by its own name.
         script = first.startswith("python") or not first
-        found.append((int(entry.name), name if script else first))
-    return found
+        running.append((int(entry.name), name if script else first))
+    return running
 
 
 def listeners(names: Mapping[int, str], proc: Path = Path("/proc")) -> dict[int, str] | None:
-    """TCP port of this network namespace to the name of the listener, as far as it can be seen."""
+    """TCP port of this network namespace to the name of the listener, empty if unknown."""
     sockets: dict[str, int] = {}
     seen = False
     for table in ("tcp", "tcp6"):
@@ -136,23 +136,23 @@ def listeners(names: Mapping[int, str], proc: Path = Path("/proc")) -> dict[int,
                 sockets[fields[9]] = int(fields[1].rpartition(":")[2], 16)
     if not seen:
         return None
-    found = dict.fromkeys(sockets.values(), "")
-    if found:
-        found |= _holders(sockets, names, proc)
-    return found
+    holders = dict.fromkeys(sockets.values(), "")
+    if holders:
+        holders |= _holders(sockets, names, proc)
+    return holders
 
 
 def _holders(sockets: Mapping[str, int], names: Mapping[int, str], proc: Path) -> dict[int, str]:
-    found = {}
+    holders = {}
     for pid, name in names.items():
         try:
             for descriptor in (proc / str(pid) / "fd").iterdir():
                 target = os.readlink(descriptor)
                 if target.startswith("socket:[") and target[8:-1] in sockets:
-                    found[sockets[target[8:-1]]] = name
+                    holders[sockets[target[8:-1]]] = name
         except OSError:
             continue
-    return found
+    return holders
 
 
 def unmanaged(folder: Path) -> bool | None:
@@ -164,11 +164,11 @@ def unmanaged(folder: Path) -> bool | None:
 
 
 def foreign_routes_kept(folder: Path) -> bool | None:
-    """Whether systemd-networkd is told to leave routes of others; None where it is not set up."""
+    """Whether systemd-networkd leaves foreign routes alone; None where it is not set up."""
     if not folder.is_dir():
         return None
-    told = [value for _, value in _settings(folder, "networkd.conf", "manageforeignroutes")]
-    return bool(told) and told[-1].strip().lower() in ("no", "false", "0", "off")
+    values = [value for _, value in _settings(folder, "networkd.conf", "manageforeignroutes")]
+    return bool(values) and values[-1].strip().lower() in ("no", "false", "0", "off")
 
 
 def _settings(folder: Path, main: str, option: str) -> list[tuple[str, str]]:
@@ -176,7 +176,7 @@ def _settings(folder: Path, main: str, option: str) -> list[tuple[str, str]]:
     files = [folder / main]
     for extra in (folder / "conf.d", folder / f"{main}.d"):
         files += sorted(extra.glob("*.conf"))
-    found = []
+    values = []
     for file in files:
         parser = ConfigParser(strict=False, interpolation=None, allow_no_value=True)
         try:
@@ -186,5 +186,5 @@ def _settings(folder: Path, main: str, option: str) -> list[tuple[str, str]]:
         for section in parser.sections():
             value = parser.get(section, option, fallback=None)
             if value is not None:
-                found.append((section, value))
-    return found
+                values.append((section, value))
+    return values

@@ -1,7 +1,8 @@
-"""Facts about the kernel: modules by every trace that they leave, settings, rules, sets.
+"""Facts about the kernel: modules, settings, rules, sets.
 
-A module counts as there when it is loaded, built in, can be loaded, is switched on in the kernel's
-configuration, or answers: a rule that needs it is accepted in a throw-away network namespace.
+A module is present if it is loaded, built in, can be loaded, or is switched on in the kernel's
+configuration. It also is if it answers: the kernel accepts a rule that needs it in a throw-away
+network namespace.
 Tested in tests/node/test_checksystem.py.
 """
 
@@ -46,12 +47,12 @@ async def read(config: Path | None, environ: Mapping[str, str] | None = None) ->
     """
     release = os.uname().release
     switched_on = configuration(config, release)
-    found, known = present(MODULES, release, switched_on)
-    found |= await _answering([one for one in MODULES if not set(one.names) & set(found)])
+    presence, known = present(MODULES, release, switched_on)
+    presence |= await _answering([one for one in MODULES if not set(one.names) & set(presence)])
     rules, chains = await _rules()
     return Kernel(
         release=release,
-        modules=found,
+        modules=presence,
         modules_known=known,
         sysctls={name: text for name in SYSCTLS if (text := sysctl.try_get(name)) is not None},
         native=await asyncio.to_thread(_native, environ or {}),
@@ -64,13 +65,13 @@ async def read(config: Path | None, environ: Mapping[str, str] | None = None) ->
 
 
 def _native(environ: Mapping[str, str]) -> bool:
-    """Whether rules are nftables' own: as felix says if it runs, else as it would decide."""
+    """Whether rules are in nftables: as felix reports if it runs, else as it would decide."""
     from felix.config.parameters import Config
     from felix.dataplane.rules.backend_mode import NATIVE, native
 
-    told = (status_file.read("felix") or {}).get("backend")
-    if told:
-        return bool(told == NATIVE)
+    in_use = (status_file.read("felix") or {}).get("backend")
+    if in_use:
+        return bool(in_use == NATIVE)
     words = {"enabled": "Enabled", "disabled": "Disabled"}
     mode = words.get(environ.get("FELIX_NFTABLESMODE", "").lower(), "Auto")
     try:
@@ -112,24 +113,24 @@ def switched_on(text: str) -> frozenset[str]:
 def present(
     modules: Iterable[Module], release: str, on: frozenset[str], root: Path = Path("/")
 ) -> tuple[dict[str, str], bool]:
-    """Name to how the module is there; and whether there was any list to look at."""
+    """The state of each module that is present, by name; and whether any list of modules was."""
     loaded = {line.split()[0] for line in _lines(root / "proc/modules")}
     folder = root / "lib/modules" / release
     built_in = {_stem(line) for line in _lines(folder / "modules.builtin")}
     loadable = {_stem(line.partition(":")[0]) for line in _lines(folder / "modules.dep")}
-    found: dict[str, str] = {}
+    presence: dict[str, str] = {}
     for module in modules:
         for name in module.names:
             plain = name.replace("-", "_")
             if plain in loaded or (root / "sys/module" / plain).exists():
-                found[name] = "loaded"
+                presence[name] = "loaded"
             elif plain in built_in:
-                found[name] = "built in"
+                presence[name] = "built in"
             elif plain in loadable:
-                found[name] = "can be loaded"
-        if not any(name in found for name in module.names) and set(options(module)) & on:
-            found[module.names[0]] = "built in"
-    return found, bool(built_in or loadable or on)
+                presence[name] = "can be loaded"
+        if not any(name in presence for name in module.names) and set(options(module)) & on:
+            presence[module.names[0]] = "built in"
+    return presence, bool(built_in or loadable or on)
 
 
 def _stem(path: str) -> str:
@@ -144,10 +145,10 @@ def _lines(path: Path) -> list[str]:
 
 
 async def _answering(modules: list[Module]) -> dict[str, str]:
-    """Those whose rule the kernel accepts in a namespace that is gone again at once."""
+    """The modules whose rule the kernel accepts in a throw-away network namespace."""
     if os.geteuid() != 0 or programs.find("unshare") is None:
         return {}
-    found: dict[str, str] = {}
+    answering: dict[str, str] = {}
     for module in modules:
         if not module.rule:
             continue
@@ -157,20 +158,22 @@ async def _answering(modules: list[Module]) -> dict[str, str]:
             )
         except CommandError:
             continue
-        found[module.names[0]] = "answers"
-    return found
+        answering[module.names[0]] = "answers"
+    return answering
 
 
 async def _versions() -> dict[str, str]:
-    found = {}
+    versions = {}
     for name in PROGRAMS:
         if programs.find(name) is None:
             continue
         try:
-            found[name] = (await programs.run([name, "--version"], limit=_LIMIT)).decode().strip()
+            versions[name] = (
+                (await programs.run([name, "--version"], limit=_LIMIT)).decode().strip()
+            )
         except CommandError:
-            found[name] = ""
-    return {name: text.splitlines()[0] if text else "" for name, text in found.items()}
+            versions[name] = ""
+    return {name: text.splitlines()[0] if text else "" for name, text in versions.items()}
 
 
 async def _rules() -> tuple[dict[str, int] | None, tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""Facts about kubelet, kube-proxy and the runtime: their flags and files, as they run now."""
+"""Facts about the kubelet, kube-proxy and the runtime that run here: their flags and files."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ def read(net_dir: Path, bin_dir: Path, root: Path = Path("/")) -> Kubernetes:
 
 
 _NET_DIR, _BIN_DIR = "/etc/cni/net.d", "/opt/cni/bin"
-"""Where containerd looks when nothing tells it (its documentation of the CRI plugin)."""
+"""containerd's default directories (its documentation of the CRI plugin)."""
 Command = tuple[str, Mapping[str, str], int]
 """Program, its flags, its process id."""
 
 
 def command_lines(proc: Path) -> list[Command]:
     """The Kubernetes programs that run here, with their flags."""
-    found: list[Command] = []
+    commands: list[Command] = []
     if not proc.is_dir():
-        return found
+        return commands
     for entry in proc.iterdir():
         if not entry.name.isdigit():
             continue
@@ -55,13 +55,13 @@ def command_lines(proc: Path) -> list[Command]:
             continue
         name = words[0].rsplit("/", 1)[-1].split(" ")[0]
         if name in ("kubelet", "kube-proxy", "k3s", "rke2", "containerd", "crio"):
-            found.append((name, flags(words[1:]), int(entry.name)))
-    return found
+            commands.append((name, flags(words[1:]), int(entry.name)))
+    return commands
 
 
 def flags(words: list[str]) -> dict[str, str]:
-    """`--a=b`, `--a b`, a bare `--a` (true) and containerd's `-c b`; the last one counts."""
-    found: dict[str, str] = {}
+    """The flags `--a=b`, `--a b`, a bare `--a` (true) and containerd's `-c b`; the last counts."""
+    parsed: dict[str, str] = {}
     words = ["--config" if word == "-c" else word for word in words]
     for place, word in enumerate(words):
         if not word.startswith("--"):
@@ -73,8 +73,8 @@ def flags(words: list[str]) -> dict[str, str]:
         if name == "kube-proxy-arg":
             inner, _, value = value.partition("=")
             name = inner.lstrip("-")
-        found[name] = value
-    return found
+        parsed[name] = value
+    return parsed
 
 
 def kube_proxy(commands: list[Command], root: Path) -> KubeProxy | None:
@@ -135,28 +135,30 @@ def _names(folder: Path) -> frozenset[str]:
 
 
 def directories(commands: list[Command], root: Path) -> dict[str, tuple[str, tuple[str, ...]]]:
-    """Who says where configuration and plugins lie: kubelet's flags, runtimes' files."""
-    found: dict[str, tuple[str, tuple[str, ...]]] = {}
+    """Program to its (configuration, binaries) directories, by flags and configuration files."""
+    by_program: dict[str, tuple[str, tuple[str, ...]]] = {}
     for name, given, _ in commands:
         net, binaries = given.get("cni-conf-dir", ""), given.get("cni-bin-dir", "")
         if name == "kubelet" and (net or binaries):
-            found["kubelet"] = (net, tuple(binaries.split(",")) if binaries else ())
+            by_program["kubelet"] = (net, tuple(binaries.split(",")) if binaries else ())
     running, tree = _containerd(commands, root)
-    net, wanted = containerd_cni(tree)
-    if net or wanted or running:
-        found["containerd"] = (net or _NET_DIR, wanted or (_BIN_DIR,))
+    net, binary_dirs = containerd_cni(tree)
+    if net or binary_dirs or running:
+        by_program["containerd"] = (net or _NET_DIR, binary_dirs or (_BIN_DIR,))
     files = [root / "etc/crio/crio.conf", *sorted((root / "etc/crio/crio.conf.d").glob("*.conf"))]
     for file in files:
         network = ((_toml(file) or {}).get("crio") or {}).get("network") or {}
         if network:
-            told = network.get("plugin_dirs") or network.get("plugin_dir") or ()
-            listed = (told,) if isinstance(told, str) else tuple(map(str, told))
-            found["cri-o"] = (str(network.get("network_dir") or ""), listed)
-    return found
+            plugin_dirs = network.get("plugin_dirs") or network.get("plugin_dir") or ()
+            listed = (
+                (plugin_dirs,) if isinstance(plugin_dirs, str) else tuple(map(str, plugin_dirs))
+            )
+            by_program["cri-o"] = (str(network.get("network_dir") or ""), listed)
+    return by_program
 
 
 def unheard(commands: list[Command]) -> frozenset[str]:
-    """Whose directories do not count: a kubelet's flags are dockershim's, gone with it in 1.24."""
+    """The programs whose directories have no effect: a kubelet's were dockershim's, up to 1.23."""
     remote = any(
         name == "kubelet" and given.get("container-runtime") == "remote"
         for name, given, _ in commands
@@ -165,12 +167,12 @@ def unheard(commands: list[Command]) -> frozenset[str]:
 
 
 def _containerd(commands: list[Command], root: Path) -> tuple[bool, dict[str, Any]]:
-    """Whether one runs, and its configuration: the file that it was started with, or the usual."""
+    """Whether containerd runs, and its configuration: of its flag, or of a usual path."""
     running = [(given, pid) for name, given, pid in commands if name == "containerd"]
     for given, pid in running:
-        if told := given.get("config"):
-            # It may have another root than we have.
-            inside = _toml(root / "proc" / str(pid) / "root" / told.lstrip("/"))
+        if config_file := given.get("config"):
+            # Its root may be another one than ours.
+            inside = _toml(root / "proc" / str(pid) / "root" / config_file.lstrip("/"))
             return True, inside or {}
     for place in _CONTAINERD:
         tree = _toml(root / place)

@@ -1,4 +1,4 @@
-"""Facts about addresses and routes, and which address this machine would take.
+"""Facts about addresses and routes, and the address that this machine would choose.
 
 Tested in tests/node/test_checksystem.py.
 """
@@ -16,27 +16,27 @@ from linux.netlink import Socket
 from node.checks.facts import Choice, HostRoute, NetLink, Network, OtherNode
 from node.identity import autodetect, interfaces
 from node.identity.autodetect import IPAddress
-from node.settings.environment import AddressWish, Settings
+from node.settings.environment import AddressSetting, Settings
 
 
 def read(settings: Settings | None, environ: Mapping[str, str], mtu_file: Path) -> Network:
-    """What this namespace has. `settings` None: the environment is wrong, nothing is chosen."""
-    found = tuple(interfaces.read())
+    """The facts of this namespace. `settings` None: the environment is wrong, so none is chosen."""
+    own_interfaces = tuple(interfaces.read())
     with Socket() as sock:
-        links_found = links.dump(sock)
-        routes_found = routes.dump(sock, table=routes.TABLE_MAIN)
-    names = {link.index: link.name for link in links_found}
+        kernel_links = links.dump(sock)
+        kernel_routes = routes.dump(sock, table=routes.TABLE_MAIN)
+    names = {link.index: link.name for link in kernel_links}
     return Network(
-        interfaces=found,
+        interfaces=own_interfaces,
         links=tuple(
-            NetLink(name=one.name, mtu=one.mtu, kind=one.kind, up=one.up) for one in links_found
+            NetLink(name=one.name, mtu=one.mtu, kind=one.kind, up=one.up) for one in kernel_links
         ),
         routes=tuple(
             HostRoute(dst=one.dst, interface=names.get(one.oif, ""), protocol=one.protocol)
-            for one in routes_found
+            for one in kernel_routes
             if one.type == "unicast" and not one.dst.is_link_local and not one.dst.is_multicast
         ),
-        wishes={4: settings.ipv4, 6: settings.ipv6} if settings else {},
+        address_settings={4: settings.ipv4, 6: settings.ipv6} if settings else {},
         backend=settings.backend if settings else "bird",
         router_id=environ.get("CALICO_ROUTER_ID", ""),
         pod_mtu=_mtu(mtu_file),
@@ -71,16 +71,16 @@ def choose(
     others: Sequence[OtherNode],
     internal: Sequence[IPAddress] = (),
 ) -> dict[int, Choice]:
-    """The choice of each family that is wanted, and the source towards another node.
+    """The choice of each family in use, and the source towards another node.
 
-    `internal`: what Kubernetes calls this node's addresses, as for start-up.
+    `internal`: this node's InternalIPs in Kubernetes, as for start-up.
     """
     choices = {}
-    for version, wish in network.wishes.items():
-        if wish.mode == "none" or network.backend == "none":
+    for version, setting in network.address_settings.items():
+        if setting.mode == "none" or network.backend == "none":
             continue
         stored = own and (own.ipv4 if version == 4 else own.ipv6)
-        if not wish.mode:
+        if not setting.mode:
             # Unset: IPv4 is detected once and then kept; IPv6 is not used.
             if stored:
                 choices[version] = _described(
@@ -89,26 +89,26 @@ def choose(
                 continue
             if version == 6:
                 continue
-        choices[version] = _choice(network, version, wish, others, internal)
+        choices[version] = _choice(network, version, setting, others, internal)
     return choices
 
 
 def _choice(
     network: Network,
     version: int,
-    wish: AddressWish,
+    setting: AddressSetting,
     others: Sequence[OtherNode],
     internal: Sequence[IPAddress],
 ) -> Choice:
     try:
-        found = autodetect.choose(
-            wish, version, network.interfaces, interfaces.source_towards, internal
+        choice = autodetect.choose(
+            setting, version, network.interfaces, interfaces.source_towards, internal
         )
     except MuslinError as error:
         return Choice(error=str(error))
-    if found is None:
-        return Choice(error=f"no IPv{version} address was found by {wish.method}")
-    return _described(network, version, str(found.address), found.why, others)
+    if choice is None:
+        return Choice(error=f"no IPv{version} address was found by {setting.method}")
+    return _described(network, version, str(choice.address), choice.why, others)
 
 
 def _described(

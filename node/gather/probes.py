@@ -2,7 +2,7 @@
 
 An echo request goes out of a raw socket (root) or a ping socket (where
 net.ipv4.ping_group_range allows it). With IP_PMTUDISC_PROBE the kernel sends what the interface
-carries, whatever path MTU it has learned, and sets DF.
+carries, regardless of the path MTU it has learned, and sets DF.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _ECHO = {4: (8, 0), 6: (128, 129)}
 
 
 async def probe(nodes: Sequence[OtherNode], sizes: dict[int, int], bgp: bool) -> list[Probe]:
-    """All nodes at once; `sizes`: the interface's MTU by family; `bgp`: port 179 as well."""
-    wanted = [
+    """Probe all nodes at once; `sizes`: the interface's MTU by family; `bgp`: port 179 as well."""
+    targets = [
         (node.name, str(ip_interface(text).ip), size)
         for node in nodes
         for text, size in ((node.ipv4, sizes.get(4)), (node.ipv6, sizes.get(6)))
@@ -38,7 +38,7 @@ async def probe(nodes: Sequence[OtherNode], sizes: dict[int, int], bgp: bool) ->
     ]
     return list(
         await asyncio.gather(
-            *(asyncio.to_thread(_one, name, address, size, bgp) for name, address, size in wanted)
+            *(asyncio.to_thread(_one, name, address, size, bgp) for name, address, size in targets)
         )
     )
 
@@ -51,7 +51,7 @@ def _one(name: str, address: str, size: int, bgp: bool) -> Probe:
 
 
 def connect(address: str, port: int) -> str:
-    """What a TCP connection meets: `open`, `refused`, `filtered`, `no route` or the error."""
+    """The result of a TCP connection: `open`, `refused`, `filtered`, `no route` or the error."""
     family = socket.AF_INET if ip_address(address).version == 4 else socket.AF_INET6
     with socket.socket(family, socket.SOCK_STREAM) as dial:
         dial.settimeout(TIMEOUT)
@@ -69,8 +69,10 @@ def connect(address: str, port: int) -> str:
 
 
 def echo(address: str, size: int) -> str:
-    """One echo request of `size` bytes (IP header included), DF set: `answer`, `silent`,
-    `too big` or an error."""
+    """The result of an echo request: `answer`, `silent`, `too big` or an error.
+
+    The request has `size` bytes, IP header included, and DF set.
+    """
     version = ip_address(address).version
     try:
         sock, raw = _socket(version)
@@ -80,17 +82,17 @@ def echo(address: str, size: int) -> str:
         level, option = _MTU_DISCOVER[version]
         sock.setsockopt(level, option, _PROBE)
         sock.setblocking(False)
-        told = "silent"
+        outcome = "silent"
         for sequence in range(1, TRIES + 1):
             request = _request(version, sequence, size - _HEADERS[version])
             try:
                 sock.sendto(request, (address, 0))
             except OSError as error:
-                return _told(error)
-            told = _answer(sock, version, raw, address, request)
-            if told != "silent":
+                return _error_text(error)
+            outcome = _answer(sock, version, raw, address, request)
+            if outcome != "silent":
                 break
-        return told
+        return outcome
 
 
 def _socket(version: int) -> tuple[socket.socket, bool]:
@@ -127,7 +129,7 @@ def _answer(sock: socket.socket, version: int, raw: bool, address: str, request:
         try:
             data, source = sock.recvfrom(65535)
         except OSError as error:
-            return _told(error)
+            return _error_text(error)
         if version == 4 and raw:
             data = data[(data[0] & 0x0F) * 4 :]
         if source[0].partition("%")[0] == address and _matches(data, request, version, raw):
@@ -151,7 +153,7 @@ def _too_big(data: bytes, version: int, address: str) -> bool:
     return needed and data[8 + 16 : 8 + 20] == ip_address(address).packed
 
 
-def _told(error: OSError) -> str:
+def _error_text(error: OSError) -> str:
     if error.errno == errno.EMSGSIZE:
         return "too big for this machine's own interface or route"
     if error.errno in (errno.ENETUNREACH, errno.EHOSTUNREACH):

@@ -1,1 +1,1 @@
-"""Who this node is, and whether another machine lives under its name."""
+"""The identity of this node, and whether another machine lives under its name."""

@@ -1,10 +1,9 @@
-"""Which of the node's addresses is the node's address: pure choices over a list of interfaces.
+"""The choice of the node's address among those of its interfaces. Pure.
 
-Interfaces are examined in reverse kernel order, as Calico does, so that both implementations
-pick the same address on the same machine. One difference: where no method is named and this
-machine is a node of Kubernetes, its InternalIP is taken if an interface has it; that is the
-address by which everybody else knows the node, and first-found often finds another one.
-Every choice says why.
+Interfaces are examined in reverse kernel order, as Calico does, so that both choose the same
+address on the same machine. There is one difference. Where no method is named and this machine is a
+node of Kubernetes, its InternalIP is chosen if an interface has it: all others know the node by
+that address, and first-found often chooses another one. Every choice has a reason for the log.
 Source: docs/reference/data-model.md#autodetection. Tested in `tests/node/test_autodetect.py`.
 """
 
@@ -17,7 +16,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_interface, ip_network
 
 from libcalico.errors import InvalidValue, MuslinError
 from libcalico.model.keys import IPNetwork
-from node.settings.environment import INTERNAL_IP, METHODS_TOLD, AddressWish, IPInterface
+from node.settings.environment import INTERNAL_IP, METHODS_TOLD, AddressSetting, IPInterface
 
 IPAddress = IPv4Address | IPv6Address
 
@@ -59,7 +58,7 @@ class Interface:
 class Choice:
     """An address with its mask, and the reason that the log shows.
 
-    `ordered`: it is merely the first of those that the method allows.
+    `ordered`: it is only the first of several that the method allows.
     """
 
     address: IPInterface
@@ -68,33 +67,33 @@ class Choice:
 
 
 def choose(
-    wish: AddressWish,
+    setting: AddressSetting,
     version: int,
     interfaces: Sequence[Interface],
     source_towards: Callable[[str, int], IPAddress | None],
     internal: Iterable[IPAddress] = (),
 ) -> Choice | None:
-    """The address that `wish` means on this node, None when no interface has one.
+    """The address that `setting` means on this node, None when no interface has one.
 
     `source_towards(host, version)` is the source address that the kernel would use towards
     a host; `internal` are the InternalIPs of the node in Kubernetes. Raises `InvalidValue` for
     an unknown method.
     """
-    if wish.mode == "explicit" and wish.address is not None:
-        return _explicit(wish.address, wish.has_mask, interfaces)
+    if setting.mode == "explicit" and setting.address is not None:
+        return _explicit(setting.address, setting.has_mask, interfaces)
     variable = "IP_AUTODETECTION_METHOD" if version == 4 else "IP6_AUTODETECTION_METHOD"
     ours = next((one for one in internal if one.version == version), None)
-    if wish.method == INTERNAL_IP:
+    if setting.method == INTERNAL_IP:
         if ours is None:
             return None
         return Choice(with_local_mask(ours, interfaces), "the InternalIP of the Kubernetes node")
     declined = ""
-    if not wish.asked and ours is not None:
+    if not setting.asked and ours is not None:
         masked = with_local_mask(ours, interfaces)
         if any(ours == one.ip for one in local(interfaces, version)):
             return Choice(masked, "the InternalIP of the Kubernetes node, on an interface here")
         declined = f" (the InternalIP {ours} of the Kubernetes node is on no interface here)"
-    method, _, argument = wish.method.partition("=")
+    method, _, argument = setting.method.partition("=")
     if method == "can-reach" and argument:
         source = source_towards(argument, version)
         if source is None:
@@ -102,11 +101,11 @@ def choose(
         return Choice(with_local_mask(source, interfaces), f"the source address towards {argument}")
     if method == "cidr" and argument:
         networks = [_network(variable, part) for part in argument.split(",")]
-        wanted = [network for network in networks if network.version == version]
+        allowed = [network for network in networks if network.version == version]
         for interface, address in _candidates(version, interfaces):
-            if any(address.ip in network for network in wanted):
-                told = f"the first address inside {argument}, on {interface.name}"
-                return Choice(address, told, ordered=True)
+            if any(address.ip in network for network in allowed):
+                why = f"the first address inside {argument}, on {interface.name}"
+                return Choice(address, why, ordered=True)
         return None
     if method == "interface" and argument:
         patterns = _patterns(variable, argument)
@@ -114,25 +113,25 @@ def choose(
     elif method == "skip-interface" and argument:
         skipped = (*EXCLUDED, *_patterns(variable, argument))
         chosen = [one for one in interfaces if not _matches(one.name, skipped)]
-    elif wish.method == "first-found":
+    elif setting.method == "first-found":
         chosen = [one for one in interfaces if not _matches(one.name, EXCLUDED)]
     else:
-        raise InvalidValue(variable, wish.method, f"allowed: {METHODS_TOLD}")
-    found = list(_candidates(version, chosen))
-    for interface, address in found:
-        told = f"the first address found by {wish.method}, on {interface.name}{declined}"
-        return Choice(address, told + _beside(interface, found), ordered=True)
+        raise InvalidValue(variable, setting.method, f"allowed: {METHODS_TOLD}")
+    candidates = list(_candidates(version, chosen))
+    for interface, address in candidates:
+        why = f"the first address found by {setting.method}, on {interface.name}{declined}"
+        return Choice(address, why + _beside(interface, candidates), ordered=True)
     return None
 
 
-def _beside(taken: Interface, found: Sequence[tuple[Interface, IPInterface]]) -> str:
-    """What else could have been taken: with two NICs the first is not what everybody expects."""
-    others = [f"{address} on {one.name}" for one, address in found if one is not taken]
+def _beside(taken: Interface, candidates: Sequence[tuple[Interface, IPInterface]]) -> str:
+    """The other candidates, for the log: with two NICs the first may not be the expected one."""
+    others = [f"{address} on {one.name}" for one, address in candidates if one is not taken]
     return f"; the interface made last comes first, before {', '.join(others)}" if others else ""
 
 
 def choose_again(
-    wish: AddressWish,
+    setting: AddressSetting,
     stored: IPInterface | None,
     version: int,
     interfaces: Sequence[Interface],
@@ -141,19 +140,19 @@ def choose_again(
 ) -> Choice | None:
     """The choice of a node that has an address already.
 
-    The order of interfaces changes with every interface that comes: an address that is still
-    here, and that the method allows, is not given up for one that merely comes first.
+    The order of interfaces changes with every new interface. So an address that is still here, and
+    that the method allows, is not given up for one that only comes first.
     """
     internal = tuple(internal)
-    found = choose(wish, version, interfaces, source_towards, internal)
-    if found is None or stored is None or not found.ordered:
-        return found
+    choice = choose(setting, version, interfaces, source_towards, internal)
+    if choice is None or stored is None or not choice.ordered:
+        return choice
     only = [
         Interface(one.name, tuple(each for each in one.addresses if each.ip == stored.ip))
         for one in interfaces
     ]
-    kept = choose(wish, version, only, source_towards, internal)
-    return kept or found
+    kept = choose(setting, version, only, source_towards, internal)
+    return kept or choice
 
 
 def local(interfaces: Iterable[Interface], version: int) -> Iterator[IPInterface]:

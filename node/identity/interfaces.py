@@ -1,4 +1,4 @@
-"""The kernel's side of address detection: interfaces as they are, the source towards a host.
+"""The kernel's side of address detection: the interfaces, and the source towards a host.
 
 Tested in `tests/node/test_node_address.py` in a real network namespace.
 """
@@ -19,29 +19,29 @@ def read() -> list[Interface]:
     """All interfaces of this namespace with their addresses, in kernel order."""
     with Socket() as sock:
         names = {link.index: link.name for link in links.dump(sock)}
-        found = addresses.dump(sock)
+        assigned = addresses.dump(sock)
     return [
-        Interface(name, tuple(one.interface for one in found if one.index == index))
+        Interface(name, tuple(one.interface for one in assigned if one.index == index))
         for index, name in names.items()
     ]
 
 
 ROUTERS = frozenset({ROUTE_PROTOCOL, 12, 80})
-"""Routes of ours, of BIRD and of Calico's felix: they lead to pods."""
+"""Protocols of the routes to pods: ours, BIRD's and Calico's felix's."""
 POD_LINKS = ("cali", "tunl", "vxlan.calico", "vxlan-v6.calico", "wireguard.cali", "wg-v6.cali")
 
 
 def kernel_networks() -> list[Taken]:
-    """The networks that this machine's routes lead to, but for those that lead to pods.
+    """The networks of this machine's routes, without routes to pods.
 
-    A default route says nothing about networks; loopback and link-local ones are everybody's.
+    A default route names no network, and every machine has loopback and link-local ones.
     """
     with Socket() as sock:
         names = {link.index: link.name for link in links.dump(sock)}
-        found = routes.dump(sock, table=routes.TABLE_MAIN)
+        kernel_routes = routes.dump(sock, table=routes.TABLE_MAIN)
     return [
         Taken(route.dst, f"route {route.dst} via {names.get(route.oif, 'an unknown link')}")
-        for route in found
+        for route in kernel_routes
         if route.type == "unicast"
         and route.dst.prefixlen
         and route.protocol not in ROUTERS

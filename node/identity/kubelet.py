@@ -1,8 +1,8 @@
-"""The kubelet's life sign: its Lease, and the boot id that its Node tells.
+"""The kubelet's life sign: its Lease, and the boot id in its Node.
 
-The kubelet renews the Lease four times in its duration, and tells its boot id with the Node's
-status, at its start and with every change. So the two together say which machine lives, once the
-kubelet had its interval to tell a new boot id.
+The kubelet renews the Lease four times in its duration. It writes its boot id with the Node's
+status, at its start and with every change. So the two together show which machine lives, once the
+kubelet has had its interval to write a new boot id.
 Source: Kubernetes, "Node heartbeats". Tested in tests/apiserver/test_node_life.py.
 """
 
@@ -20,44 +20,44 @@ from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.errors import Forbidden, ObjectNotFound
 from libcalico.kubernetes.objects import LEASES, Address, Object, Resource
 from libcalico.process import paths
-from node.identity.machines import Life, told
+from node.identity.machines import Life, describe
 
 NAMESPACE = "kube-node-lease"
 DURATION = 40
-"""Seconds that a Lease lasts where it does not say."""
+"""Seconds that a Lease lasts where it has no duration."""
 UNKNOWN = "Unknown"
-"""What the node controller makes of Ready when no life sign comes."""
+"""The status that the node controller gives Ready when there is no life sign."""
 TIMEOUT = 10.0
 
 
 class Condition(msgspec.Struct):
-    """A condition of a node, as far as it is read."""
+    """The fields of a node condition that are read."""
 
     type: str = ""
     status: str = ""
 
 
 class Info(msgspec.Struct):
-    """Which machine the kubelet runs on."""
+    """The machine of the kubelet."""
 
     bootID: str = ""
 
 
 class Status(msgspec.Struct):
-    """What the kubelet tells of its machine."""
+    """The fields of a Node's status that are read."""
 
     addresses: list[Address] | None = None
     conditions: list[Condition] | None = None
     nodeInfo: Info | None = None
 
 
-class Told(Object, kw_only=True):
-    """`v1` Node as its kubelet tells it."""
+class KubeletNode(Object, kw_only=True):
+    """The `v1` Node, as its kubelet writes it."""
 
     status: Status = msgspec.field(default_factory=Status)
 
 
-NODES = Resource("v1", "nodes", Told, namespaced=False)
+NODES = Resource("v1", "nodes", KubeletNode, namespaced=False)
 
 
 @asynccontextmanager
@@ -73,7 +73,7 @@ async def connected(
 
 
 async def read(client: Client, name: str, boot: str) -> Life | None:
-    """The life sign of the node `name`, as a machine of this boot sees it; None where none is.
+    """The life sign of the node `name`, as a machine of this boot sees it; None without one.
 
     Where the Lease may not be read, the Ready condition speaks for it. Raises KubernetesError.
     """
@@ -85,7 +85,7 @@ async def read(client: Client, name: str, boot: str) -> Life | None:
     theirs = status.nodeInfo.bootID if status.nodeInfo else ""
     ours = theirs == boot != ""
     where = [one.address for one in status.addresses or () if one.type == "InternalIP"]
-    shown = told(name, theirs, where)
+    shown = describe(name, theirs, where)
     try:
         spec = (await client.get(LEASES, name, NAMESPACE)).spec
     except ObjectNotFound:

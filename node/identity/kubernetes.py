@@ -1,7 +1,7 @@
-"""What the Kubernetes API says about this node and its cluster, as far as start-up needs it.
+"""Facts from the Kubernetes API about this node and its cluster, for start-up.
 
-The node's InternalIPs, the pods' ranges that kubeadm was given, and who made the cluster. None of
-it is worth waiting for: two seconds, and what could not be read is said and left out.
+They are the node's InternalIPs, kubeadm's ranges of pods, and the installer of the cluster. None
+is worth a long wait: after two seconds start-up goes on without, and the log says so.
 Source: docs/reference/data-model.md#start-of-a-node, #default-pools. Tested in
 tests/node/test_kubernetes.py and, with a real API server, in tests/apiserver/test_node_startup.py.
 """
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from libcalico.kubernetes.client import Client
 
 LIMIT = 2.0
-"""Seconds for everything."""
+"""Seconds for all requests together."""
 SYSTEM = "kube-system"
 MARKS = {"kubeadm-config": "kubeadm", "full-cluster-state": "rancher"}
-"""ConfigMaps by which installers are known, and their word in CLUSTER_TYPE."""
+"""ConfigMap of an installer to its word in CLUSTER_TYPE."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
-    """What was read; empty where there is no Kubernetes, or `problem` says why."""
+    """The facts; empty where there is no Kubernetes, or `problem` says why."""
 
     internal: tuple[IPAddress, ...] = ()
     pod_networks: tuple[IPNetwork, ...] = ()
@@ -44,7 +44,7 @@ class ClusterFacts:
 
 
 def configured(environ: Mapping[str, str], config: DatastoreConfig) -> bool:
-    """Whether there is said to be a Kubernetes API."""
+    """Whether a Kubernetes API is configured."""
     return bool(
         environ.get("KUBERNETES_SERVICE_HOST") or config.kubeconfig or config.k8s_api_endpoint
     )
@@ -60,12 +60,13 @@ async def read(
 ) -> ClusterFacts:
     """The facts about the node that Kubernetes calls `name`; never raises MuslinError.
 
-    `node_only`: the node alone, for who asks again and again. Who made the cluster is asked once,
-    at the start: it does not change, and a cluster without kubeadm would answer 404 for ever.
+    `node_only`: only the node, for callers that ask again and again. The installer is asked for
+    once, at the start: it does not change, and a cluster without kubeadm would answer 404 each
+    time.
     """
     if not configured(environ, config):
         return ClusterFacts()
-    # Late: most of the standard library's network code comes with it.
+    # A late import: most of the standard library's network code comes with it.
     from libcalico.kubernetes.access import find
     from libcalico.kubernetes.client import Client
 
@@ -96,7 +97,7 @@ async def _asked(client: Client, name: str, marks: Mapping[str, str]) -> Cluster
         problems.append(str(error))
     for mark, kind in marks.items():
         try:
-            found = await client.get(CONFIG_MAPS, mark, SYSTEM)
+            config_map = await client.get(CONFIG_MAPS, mark, SYSTEM)
         except ObjectNotFound:
             continue
         except KubernetesError as error:
@@ -104,32 +105,32 @@ async def _asked(client: Client, name: str, marks: Mapping[str, str]) -> Cluster
             continue
         kinds.append(kind)
         if kind == "kubeadm":
-            networks = pod_subnets((found.data or {}).get("ClusterConfiguration", ""))
+            networks = pod_subnets((config_map.data or {}).get("ClusterConfiguration", ""))
     return ClusterFacts(internal, networks, tuple(kinds), "; ".join(problems))
 
 
 def addresses(texts: list[str]) -> tuple[IPAddress, ...]:
-    """Those that are addresses, in their order."""
-    found = []
+    """The texts that are addresses, in their order."""
+    parsed = []
     for text in texts:
         with suppress(ValueError):
-            found.append(ip_address(text))
-    return tuple(found)
+            parsed.append(ip_address(text))
+    return tuple(parsed)
 
 
 def pod_subnets(text: str) -> tuple[IPNetwork, ...]:
     """`networking.podSubnet` of kubeadm's ClusterConfiguration: one range, or one of each family.
 
-    Empty for a text that says nothing of the kind.
+    Empty for a text without it.
     """
     try:
         tree = parsing.yaml_tree(text)
     except ValueError:
         return ()
     networking = tree.get("networking") if isinstance(tree, dict) else None
-    told = networking.get("podSubnet") if isinstance(networking, dict) else None
-    found = []
-    for part in str(told or "").split(","):
+    subnets = networking.get("podSubnet") if isinstance(networking, dict) else None
+    parsed = []
+    for part in str(subnets or "").split(","):
         with suppress(ValueError):
-            found.append(ip_network(part.strip(), strict=False))
-    return tuple(found)
+            parsed.append(ip_network(part.strip(), strict=False))
+    return tuple(parsed)

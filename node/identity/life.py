@@ -1,12 +1,12 @@
 """Whether another machine lives under this node's name.
 
-A machine that starts with the name of another one (a cloned disk, a copied nodename file, a typo
-in NODENAME) would take its addresses over, and give those of its living pods away. Where the
-Node's stored address is on an interface here, this machine is the node. Otherwise the name's life
-sign is looked at: on etcd calico-node's own (`LifeSign`), on the Kubernetes datastore the kubelet's
-Lease with the boot id of its Node. One of another boot that moves on within an interval belongs to
-a machine that lives. One that stands still is what this node was before it was renumbered,
-rebooted or installed anew.
+A machine that starts with the name of another one (a cloned disk, a copied nodename file, a typo in
+NODENAME) would take over its addresses, and give those of its living pods away. If the Node's
+stored address is on an interface here, this machine is the node. Otherwise the life sign of the
+name decides: on etcd calico-node's own (`LifeSign`), on the Kubernetes datastore the kubelet's
+Lease with the boot id of its Node. A sign of another boot that changes within an interval belongs
+to a machine that lives. One that stands still is of this node before it was renumbered, rebooted or
+installed anew.
 
 Invariant (tests/node/test_life.py; on Kubernetes tests/apiserver/test_node_life.py):
   NODE-3  A name under which another machine gives signs of life is never taken over.
@@ -30,12 +30,12 @@ from libcalico.model.resources.node import Node
 from libcalico.model.resources.status import LifeSign
 from node.identity import autodetect, interfaces, registration
 from node.identity.autodetect import Interface
-from node.identity.machines import Life, Machine, told
+from node.identity.machines import Life, Machine, describe
 
 INTERVAL, TTL = 15.0, 60
-"""Seconds between two life signs of calico-node, and for how long one stands."""
+"""Seconds between two life signs of calico-node, and until one expires."""
 SLACK = 2.0
-"""How much later than its interval a life sign may come."""
+"""Seconds by which a life sign may be late."""
 LOOK = 1.0
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -45,28 +45,28 @@ Wait = Callable[[float], Awaitable[None]]
 Read = Callable[[], Awaitable[Life | None]]
 
 
-def this_machine(found: Iterable[Interface]) -> Machine:
+def this_machine(local_interfaces: Iterable[Interface]) -> Machine:
     """The machine of the calling thread."""
     try:
         boot = BOOT_ID.read_text().strip()
     except OSError:
         boot = ""
-    own = [str(one.ip) for kept in autodetect.shown(found) for one in kept.addresses]
+    own = [str(one.ip) for kept in autodetect.shown(local_interfaces) for one in kept.addresses]
     network = os.stat("/proc/thread-self/ns/net").st_ino
     return Machine(boot, network, socket.gethostname(), tuple(own))
 
 
-def is_here(node: Node | None, found: Iterable[Interface]) -> bool:
+def is_here(node: Node | None, local_interfaces: Iterable[Interface]) -> bool:
     """Whether an address of the Node is on an interface of this machine."""
     known = [registration.stored_address(node, version) for version in (4, 6)]
-    here = {one.ip for kept in found for one in kept.addresses}
+    here = {one.ip for kept in local_interfaces for one in kept.addresses}
     return any(one is not None and one.ip in here for one in known)
 
 
 async def another(read: Read, wait: Wait = asyncio.sleep) -> Life | None:
-    """The life sign of another machine, once it moved; None where there is no such machine.
+    """The life sign of another machine, once it changed; None where there is no such machine.
 
-    Takes no time unless there is one of another boot, and then an interval at most.
+    Takes no time unless there is a sign of another boot, and then an interval at most.
     """
     first = await read()
     if first is None or first.ours:
@@ -88,7 +88,7 @@ async def another(read: Read, wait: Wait = asyncio.sleep) -> Life | None:
 def of_sign(sign: LifeSign, beat: str, machine: Machine) -> Life:
     """A life sign of calico-node, as this machine sees it."""
     ours = (sign.bootID, sign.network) == (machine.boot, machine.network) and machine.boot != ""
-    shown = told(sign.host, sign.bootID, sign.addresses)
+    shown = describe(sign.host, sign.bootID, sign.addresses)
     return Life(ours, beat, shown, sign.interval or INTERVAL)
 
 
@@ -109,14 +109,14 @@ async def require_own_name(
 ) -> None:
     """Raise MuslinError when another machine lives under this name (NODE-3).
 
-    `doubt` is called when that has to be found out, which may take an interval.
+    `doubt` is called before a check that may take an interval.
     """
     entry = await store.get(ResourceKey("Node", name))
-    found = await asyncio.to_thread(interfaces.read)
-    if entry is not None and is_here(entry.value, found):
+    local_interfaces = await asyncio.to_thread(interfaces.read)
+    if entry is not None and is_here(entry.value, local_interfaces):
         return
     doubt()
-    machine = this_machine(found)
+    machine = this_machine(local_interfaces)
     other = await another_of(environ, config, store, name, machine, wait)
     if other is not None:
         raise MuslinError(refusal(name, machine, other))
@@ -134,7 +134,7 @@ async def another_of(
     async with AsyncExitStack() as opened:
         read: Read = partial(read_sign, store, name, machine)
         if config.datastore_type == apiconfig.KUBERNETES:
-            # Late: most of the standard library's network code comes with it.
+            # A late import: most of the standard library's network code comes with it.
             from node.identity import kubelet
 
             client = await opened.enter_async_context(kubelet.connected(environ, config))
@@ -143,10 +143,10 @@ async def another_of(
 
 
 def refusal(name: str, machine: Machine, other: Life) -> str:
-    """Both machines, and the cure."""
+    """The error text: both machines, and the remedy."""
     return (
         f"Node({name}): another machine lives under this name, and its pods' addresses would be"
-        f" given away: there is {other.told}; this machine is {machine}. Give this machine a name"
+        f" given away: there is {other.shown}; this machine is {machine}. Give this machine a name"
         " of its own (NODENAME, and remove a nodename file that was copied:"
         " CALICO_NODENAME_FILE); where it is to replace the other one, stop that one first"
     )

@@ -1,9 +1,9 @@
-"""calico-node gives signs of life in etcd: this machine lives under this node's name.
+"""Life signs of calico-node in etcd: this machine lives under this node's name.
 
 A machine that starts with the same name reads them (`node.identity.life`), and kube-controllers
-take nothing from a node that gives them. So does the machine that has the name already: a sign that
-another machine writes meanwhile is told at once, here and as an Event. The Kubernetes datastore has
-the kubelet's Lease for all this. Tested in tests/node/test_life.py.
+take nothing from a node that writes them. The machine that has the name reads them too: a sign of
+another machine is logged at once, and is an Event. On the Kubernetes datastore the kubelet's Lease
+does all this. Tested in tests/node/test_life.py.
 """
 
 from __future__ import annotations
@@ -30,49 +30,49 @@ Warn = Callable[[str, str], None]
 
 
 async def keep(config: apiconfig.DatastoreConfig, name: str, warn: Warn) -> None:
-    """Give signs of life for ever; `warn` hears of another machine that gives them, too."""
+    """Write life signs for ever; `warn` is called about another machine that writes them, too."""
     if config.datastore_type == apiconfig.KUBERNETES:
         return
     backoff = Backoff(FIRST_RETRY, life.INTERVAL)
-    told = ""
+    logged = ""
     while True:
         try:
-            # Connections of an address that is gone hang; new ones do not.
+            # Connections from an address that is gone hang; new ones do not.
             store = await connect(config, gather=UNHURRIED)
             try:
                 signs = Signs(store, name, warn)
                 while True:
                     await signs.give()
                     backoff.reset()
-                    told = ""
+                    logged = ""
                     await asyncio.sleep(life.INTERVAL)
             finally:
                 await store.close()
         except MuslinError as error:
-            if str(error) != told:
-                told = str(error)
+            if str(error) != logged:
+                logged = str(error)
                 log.warning("no sign of life of this node can be given: %s", error)
                 if isinstance(error, DatastoreFull):
-                    warn("life sign", told)
+                    warn("life sign", logged)
             await backoff.wait()
 
 
 class Signs:
-    """Writes this machine's signs, and reads whose was there."""
+    """Writes this machine's life signs, and reads the one before each."""
 
     def __init__(self, store: Datastore, name: str, warn: Warn = lambda _what, _why: None) -> None:
         self._store, self._name, self._warn = store, name, warn
         self._first = True
 
     async def give(self) -> None:
-        """One sign. Raises DatastoreError."""
-        found = await asyncio.to_thread(interfaces.read)
-        machine = life.this_machine(found)
+        """Write one life sign. Raises DatastoreError."""
+        local_interfaces = await asyncio.to_thread(interfaces.read)
+        machine = life.this_machine(local_interfaces)
         other = await life.read_sign(self._store, self._name, machine)
-        # At first it is what start-up judged, or of this node before it was started again.
+        # The first one is the one that start-up judged, or this node's before its restart.
         if other is not None and not other.ours and not self._first:
             trouble = (
-                f"another machine gives signs of life under the name {self._name}: {other.told};"
+                f"another machine gives signs of life under the name {self._name}: {other.shown};"
                 f" this machine is {machine}. Stop calico-node on the one that is not this node"
             )
             log.error("%s", trouble)

@@ -1,4 +1,4 @@
-"""A machine and its life sign, as values: who lives under a node's name.
+"""A machine and its life sign, as values.
 
 Tested in tests/node/test_life.py.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """This machine: its boot, its network namespace (some nodes share a kernel), and its looks."""
+    """This machine. `network` is its network namespace, because some nodes share a kernel."""
 
     boot: str
     network: int
@@ -19,26 +19,26 @@ class Machine:
     addresses: tuple[str, ...]
 
     def __str__(self) -> str:
-        return told(self.host, self.boot, self.addresses)
+        return describe(self.host, self.boot, self.addresses)
 
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """A life sign of some machine: `beat` is another one each time.
+    """A life sign of a machine; `beat` is another one each time.
 
-    `whole`: machine and beat were written at once; else the machine may be the one before.
-    `vouched`: another program says that it lives, without a beat.
+    `whole`: machine and beat were written at once; else the machine may be an earlier one.
+    `vouched`: another program says that the machine lives, without a beat.
     """
 
     ours: bool
     beat: str
-    told: str
+    shown: str
     interval: float
     whole: bool = True
     vouched: bool = False
 
 
-def told(host: str, boot: str, addresses: Iterable[str]) -> str:
-    """A machine, for an operator."""
+def describe(host: str, boot: str, addresses: Iterable[str]) -> str:
+    """A machine, as an operator reads of it."""
     shown = ", ".join(addresses) or "none"
     return f"host {host or 'unknown'}, addresses {shown}, boot id {boot or 'unknown'}"

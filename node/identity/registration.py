@@ -57,8 +57,8 @@ def desired(
         spec = replace(spec, bgp=bgp if bgp != NodeBGPSpec() else None)
     families = [
         version
-        for version, wish in ((4, settings.ipv4), (6, settings.ipv6))
-        if wish.mode in ("autodetect", "explicit")
+        for version, setting in ((4, settings.ipv4), (6, settings.ipv6))
+        if setting.mode in ("autodetect", "explicit")
     ]
     if families:
         spec = replace(spec, interfaces=_interfaces(interfaces, families))
@@ -71,7 +71,7 @@ def desired(
 
 
 def _interfaces(interfaces: Iterable[Interface], families: Sequence[int]) -> list[NodeInterface]:
-    found = (
+    entries = (
         NodeInterface(
             name=one.name,
             addresses=[
@@ -82,7 +82,7 @@ def _interfaces(interfaces: Iterable[Interface], families: Sequence[int]) -> lis
         )
         for one in interfaces
     )
-    return [one for one in found if one.addresses]
+    return [one for one in entries if one.addresses]
 
 
 def refuse_duplicates(name: str, node: Node, others: Iterable[Node]) -> None:
@@ -101,8 +101,8 @@ def refuse_duplicates(name: str, node: Node, others: Iterable[Node]) -> None:
 
 
 def _addresses(node: Node) -> set[IPAddress]:
-    found = (stored_address(node, version) for version in (4, 6))
-    return {address.ip for address in found if address is not None}
+    stored = (stored_address(node, version) for version in (4, 6))
+    return {address.ip for address in stored if address is not None}
 
 
 def has_address(node: Node) -> bool:

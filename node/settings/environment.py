@@ -1,7 +1,7 @@
-"""The variables that configure a node: Calico's names, read once, refused by name when wrong.
+"""The variables that configure a node, under Calico's names.
 
-A value that we cannot honour is an error that says what is allowed; it is never ignored.
-All variables, with their readers, are in the table of `node/settings/variables.py`.
+A wrong value is an error that names the variable and what is allowed; it is never ignored. The
+table of `node/settings/variables.py` has all variables with their readers.
 Source: docs/reference/data-model.md#environment-of-a-node. Pure. Tested in
 `tests/node/test_environment.py`.
 """
@@ -50,11 +50,11 @@ POLL_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class AddressWish:
-    """What `IP` or `IP6` asks: `mode` is autodetect, none, explicit, or empty when unset.
+class AddressSetting:
+    """The setting of `IP` or `IP6`: `mode` is autodetect, none, explicit, or empty when unset.
 
-    `address` is set for explicit; `has_mask` tells whether a prefix length was given. `asked`:
-    the method was named; without, a Kubernetes node's InternalIP comes before first-found.
+    `address` is set for explicit; `has_mask`: it has a prefix length. `asked`: the method was
+    named; without, a Kubernetes node's InternalIP comes before first-found.
     """
 
     mode: str
@@ -65,7 +65,7 @@ class AddressWish:
 
 
 @dataclass(frozen=True, slots=True)
-class PoolWish:
+class PoolSetting:
     """The default pool of one family. `cidr` is empty for the default, `none` for no pool."""
 
     cidr: str
@@ -79,35 +79,35 @@ class PoolWish:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything that the environment says, checked."""
+    """The checked settings of the environment."""
 
-    ipv4: AddressWish
-    ipv6: AddressWish
+    ipv4: AddressSetting
+    ipv6: AddressSetting
     backend: str
     as_number: int | None
     node_ref: str
     cluster_type: str
     check_duplicates: bool
     default_pools: bool
-    pool4: PoolWish
-    pool6: PoolWish
+    pool4: PoolSetting
+    pool6: PoolSetting
     allow_overlap: bool = False
-    """Whether a default pool may take a network that is somebody's already."""
+    """Whether a default pool may overlap a network that is in use."""
     nodename_file: Path = field(default=paths.NODENAME)
     shutdown_file: Path = field(default=paths.LIB / "shutdownTS")
     log_dir: Path | None = None
-    """Where the agents' output goes; None: where this process's goes."""
+    """The directory of the agents' output; None: it goes where this process's goes."""
     wait_for_datastore: bool = True
     poll_seconds: float = POLL_SECONDS
-    """How often the addresses are looked at again, beside the kernel's own word."""
+    """Seconds between two looks at the addresses, besides those after a kernel event."""
     felix: bool = True
     manage_cni: bool = True
     cni_account: str = CNI_ACCOUNT
     ipv6_support: bool = True
-    """Whether felix does IPv6; without it there is no default pool of that family."""
+    """Whether felix supports IPv6; without it there is no default pool of that family."""
 
     def kubernetes_name(self, name: str) -> str:
-        """What Kubernetes calls this node."""
+        """This node's name in Kubernetes."""
         return self.node_ref or name
 
 
@@ -174,7 +174,7 @@ def settings(environ: Mapping[str, str]) -> Settings:
 
 
 def _log_dir(environ: Mapping[str, str]) -> Path | None:
-    """Files only where they are asked for: by a directory, or by not disabling them."""
+    """The directory of log files, None unless they are asked for by a directory or by a flag."""
     folder = environ.get("CALICO_LOG_DIR", "")
     if _flag(environ, "CALICO_DISABLE_FILE_LOGGING", not folder):
         return None
@@ -192,7 +192,7 @@ def _interval(environ: Mapping[str, str], name: str, default: float) -> float:
 
 
 def _check_router_id(text: str) -> None:
-    """The speaker reads this variable itself; a wrong value is refused before it starts."""
+    """Refuse a wrong value before the speaker starts, which reads the variable itself."""
     if text in ("", "hash"):
         return
     try:
@@ -221,16 +221,16 @@ def _as_number(environ: Mapping[str, str]) -> int | None:
         raise InvalidValue("AS", text, str(error)) from None
 
 
-def _address(environ: Mapping[str, str], name: str, version: int) -> AddressWish:
+def _address(environ: Mapping[str, str], name: str, version: int) -> AddressSetting:
     named = environ.get(f"{name}_AUTODETECTION_METHOD", "").strip()
     if named:
         _check_method(f"{name}_AUTODETECTION_METHOD", named)
     method, asked = named or FIRST_FOUND, bool(named)
     text = environ.get(name, "").strip()
     if text in (AUTODETECT, NONE):
-        return AddressWish(text, method, asked=asked)
+        return AddressSetting(text, method, asked=asked)
     if not text:
-        return AddressWish(UNSET if version == 4 else NONE, method, asked=asked)
+        return AddressSetting(UNSET if version == 4 else NONE, method, asked=asked)
     try:
         address = ip_interface(text)
     except ValueError:
@@ -239,7 +239,7 @@ def _address(environ: Mapping[str, str], name: str, version: int) -> AddressWish
         raise InvalidValue(
             name, text, f"allowed: autodetect, none, an IPv{version} address, or one with a mask"
         )
-    return AddressWish("explicit", method, address, "/" in text, asked)
+    return AddressSetting("explicit", method, address, "/" in text, asked)
 
 
 def _check_method(variable: str, text: str) -> None:
@@ -248,7 +248,7 @@ def _check_method(variable: str, text: str) -> None:
         raise InvalidValue(variable, text, f"allowed: {METHODS_TOLD}")
 
 
-def _pool(environ: Mapping[str, str], version: int) -> PoolWish:
+def _pool(environ: Mapping[str, str], version: int) -> PoolSetting:
     prefix = f"CALICO_IPV{version}POOL_"
 
     def get(name: str) -> str:
@@ -265,7 +265,7 @@ def _pool(environ: Mapping[str, str], version: int) -> PoolWish:
         raise InvalidValue(prefix + "VXLAN", get("VXLAN"), "a pool has IPIP or VXLAN, not both")
     # Calico reads anything but these as true.
     nat = get("NAT_OUTGOING").lower() or ("true" if version == 4 else "false")
-    return PoolWish(
+    return PoolSetting(
         cidr=get("CIDR"),
         block_size=block_size,
         ipip_mode=ipip,

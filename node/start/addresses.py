@@ -1,6 +1,6 @@
-"""This node's own addresses: chosen, explained in the log, and doubted where they look wrong.
+"""This node's own addresses: the choice, its reason in the log, and warnings where it looks wrong.
 
-Start-up and re-detection both ask here, so that both say the same of the same machine.
+Start-up and re-detection both choose here, so that both agree on the same machine.
 Tested in tests/node/test_node_address.py and tests/node/test_redetect.py.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from node.identity import autodetect, interfaces
 from node.identity.autodetect import Choice, Interface, IPAddress
-from node.settings.environment import INTERNAL_IP, AddressWish, IPInterface, Settings
+from node.settings.environment import INTERNAL_IP, AddressSetting, IPInterface, Settings
 
 log = logging.getLogger(__name__)
 
@@ -22,9 +22,9 @@ VARIABLES = {4: "IP", 6: "IP6"}
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a choice is made from: interfaces, and what Kubernetes calls this node's addresses.
+    """The facts of a choice: the interfaces, and this node's InternalIPs in Kubernetes.
 
-    `unanswered`: Kubernetes should have said, and did not.
+    `unanswered`: Kubernetes was asked and did not answer.
     """
 
     interfaces: Sequence[Interface]
@@ -37,57 +37,57 @@ async def look(internal: tuple[IPAddress, ...] = (), unanswered: bool = False) -
     return Machine(await asyncio.to_thread(interfaces.read), internal, unanswered)
 
 
-def wishes(settings: Settings) -> tuple[tuple[int, AddressWish], ...]:
-    """What is wished, by family."""
+def by_family(settings: Settings) -> tuple[tuple[int, AddressSetting], ...]:
+    """The settings of `IP` and `IP6`, with their families."""
     return ((4, settings.ipv4), (6, settings.ipv6))
 
 
-def keeps(wish: AddressWish, backend: str, stored: IPInterface | None) -> bool:
-    """Whether what is stored (also nothing) stays, whatever the machine has."""
-    return backend == "none" or wish.mode == "none" or (not wish.mode and stored is not None)
+def keeps(setting: AddressSetting, backend: str, stored: IPInterface | None) -> bool:
+    """Whether the stored address, or its absence, stays with any addresses of the machine."""
+    return backend == "none" or setting.mode == "none" or (not setting.mode and stored is not None)
 
 
-def asks_kubernetes(wish: AddressWish) -> bool:
-    """Whether an InternalIP could be the answer."""
-    return wish.mode == "autodetect" and (not wish.asked or wish.method == INTERNAL_IP)
+def asks_kubernetes(setting: AddressSetting) -> bool:
+    """Whether an InternalIP could be chosen."""
+    return setting.mode == "autodetect" and (not setting.asked or setting.method == INTERNAL_IP)
 
 
 async def first(
-    wish: AddressWish, version: int, machine: Machine, stored: IPInterface | None = None
+    setting: AddressSetting, version: int, machine: Machine, stored: IPInterface | None = None
 ) -> IPInterface:
     """The address of a node that starts; the log says why. Raises MuslinError without one.
 
-    What was stored when Kubernetes answered stays while it does not, as long as an interface here
-    has it: any other choice would be a guess, and would move the node twice.
+    While Kubernetes does not answer, a stored address stays as long as an interface here has it:
+    any other choice would be a guess, and would move the node twice.
     """
-    kept = _kept(wish, version, machine, stored)
+    kept = _kept(setting, version, machine, stored)
     if kept is not None:
         say(kept, version, machine)
         return kept.address
-    # `can-reach` may ask DNS, which may take its time.
+    # `can-reach` may ask DNS, which may take long.
     choice = await asyncio.to_thread(
         autodetect.choose,
-        wish,
+        setting,
         version,
         machine.interfaces,
         interfaces.source_towards,
         machine.internal,
     )
-    chosen = autodetect.require(choice, VARIABLES[version], wish.method)
+    chosen = autodetect.require(choice, VARIABLES[version], setting.method)
     say(chosen, version, machine)
     return chosen.address
 
 
 async def again(
-    wish: AddressWish, version: int, machine: Machine, stored: IPInterface | None
+    setting: AddressSetting, version: int, machine: Machine, stored: IPInterface | None
 ) -> Choice | None:
-    """The address of a node that runs, None when this machine has none to offer."""
-    kept = _kept(wish, version, machine, stored)
+    """The address of a node that runs, None when this machine has none."""
+    kept = _kept(setting, version, machine, stored)
     if kept is not None:
         return kept
     return await asyncio.to_thread(
         autodetect.choose_again,
-        wish,
+        setting,
         stored,
         version,
         machine.interfaces,
@@ -97,10 +97,10 @@ async def again(
 
 
 def _kept(
-    wish: AddressWish, version: int, machine: Machine, stored: IPInterface | None
+    setting: AddressSetting, version: int, machine: Machine, stored: IPInterface | None
 ) -> Choice | None:
-    """The stored address, while it is here and Kubernetes does not say otherwise."""
-    if not machine.unanswered or stored is None or not asks_kubernetes(wish):
+    """The stored address, if it is on an interface here and Kubernetes does not answer."""
+    if not machine.unanswered or stored is None or not asks_kubernetes(setting):
         return None
     for one in autodetect.local(machine.interfaces, version):
         if one.ip == stored.ip:
@@ -109,7 +109,7 @@ def _kept(
 
 
 def say(choice: Choice, version: int, machine: Machine) -> None:
-    """Tell what was chosen and why, and what about it will hurt."""
+    """Log the choice and its reason, and warn where it will cause trouble."""
     address, variable = choice.address, VARIABLES[version]
     log.info("chose this node's IPv%d address %s: %s", version, address, choice.why)
     if all(address.ip != one.ip for one in autodetect.local(machine.interfaces, version)):

@@ -1,6 +1,6 @@
-"""What a cluster gets when its first node starts: pools and settings objects. Pure.
+"""The pools and settings objects that a cluster gets when its first node starts. Pure.
 
-Nothing here overwrites what exists: a field is filled only where it is unset.
+An existing value is never overwritten: a field is filled only where it is unset.
 Source: docs/reference/data-model.md#start-of-a-node, #default-pools. Tested in
 `tests/node/test_defaults.py`.
 """
@@ -21,7 +21,7 @@ from libcalico.model.resources.bgp import BGPConfiguration
 from libcalico.model.resources.felixconfig import FelixConfiguration
 from libcalico.model.resources.ipam import IPAMConfiguration, IPAMConfigurationSpec
 from libcalico.model.resources.pool import IPPool, IPPoolSpec
-from node.settings.environment import ALLOW_OVERLAP, PoolWish
+from node.settings.environment import ALLOW_OVERLAP, PoolSetting
 
 POOL_NAMES = {4: "default-ipv4-ippool", 6: "default-ipv6-ippool"}
 IPV4_POOL = ip_network("192.168.0.0/16")
@@ -30,37 +30,37 @@ IPV4_FALLBACKS = tuple(ip_network(f"172.{second}.0.0/16") for second in range(16
 
 def default_pool(
     version: int,
-    wish: PoolWish,
+    setting: PoolSetting,
     existing: Iterable[Pool],
     taken: Iterable[IPNetwork],
     random_bytes: Callable[[int], bytes],
-    told: Iterable[IPNetwork] = (),
+    cluster_networks: Iterable[IPNetwork] = (),
 ) -> IPPool | None:
-    """The pool to create for a family, None when it has one already or none is wanted.
+    """The pool to create for a family, None when it has one already or none is desired.
 
-    `taken` are the networks that are somebody's: the default range gives way to them. `told`
-    are the ranges that the cluster was made with (kubeadm's podSubnet). Raises `InvalidValue`
-    for a CIDR that is wrong, `MuslinError` when every default is taken.
+    `taken` are the networks in use: the default range avoids them. `cluster_networks` are the pods'
+    ranges that the cluster was made with (kubeadm's podSubnet). Raises `InvalidValue` for a wrong
+    CIDR, `MuslinError` when every default is taken.
     """
-    if wish.cidr.lower() == "none":
+    if setting.cidr.lower() == "none":
         return None
     if any(pool.family == version for pool in existing):
         return None
-    of_cluster = next((one for one in told if one.version == version), None)
-    if wish.cidr:
-        cidr = _wished(version, wish.cidr)
+    of_cluster = next((one for one in cluster_networks if one.version == version), None)
+    if setting.cidr:
+        cidr = _wished(version, setting.cidr)
     else:
         cidr = of_cluster or _free(version, taken, random_bytes)
     return IPPool(
         metadata=Metadata(name=POOL_NAMES[version]),
         spec=IPPoolSpec(
             cidr=str(cidr),
-            ipipMode=wish.ipip_mode,
-            vxlanMode=wish.vxlan_mode,
-            natOutgoing=wish.nat_outgoing,
-            blockSize=wish.block_size,
-            nodeSelector=wish.node_selector,
-            disableBGPExport=wish.disable_bgp_export,
+            ipipMode=setting.ipip_mode,
+            vxlanMode=setting.vxlan_mode,
+            natOutgoing=setting.nat_outgoing,
+            blockSize=setting.block_size,
+            nodeSelector=setting.node_selector,
+            disableBGPExport=setting.disable_bgp_export,
         ),
     )
 
@@ -95,7 +95,7 @@ def _free(
 
 
 def check_pool(version: int, pool: IPPool, facts: overlap.Facts, allow_overlap: bool) -> None:
-    """Refuse a default pool that takes what is somebody else's. Raises InvalidValue."""
+    """Refuse a default pool that overlaps a network in use. Raises InvalidValue."""
     try:
         overlap.check(pool, facts, allow_overlap, f"{ALLOW_OVERLAP}=true")
     except InvalidValue as error:
@@ -110,16 +110,16 @@ def felix_default(stored: FelixConfiguration | None) -> FelixConfiguration:
 
 
 def felix_node(stored: FelixConfiguration | None, node: str) -> FelixConfiguration:
-    """FelixConfiguration `node.<node>`: traffic from pods to their node goes on to its rules."""
+    """FelixConfiguration `node.<node>`: traffic from pods to it meets the node's own rules."""
     return _filled(stored, f"node.{node}", {"defaultEndpointToHostAction": "Return"})
 
 
 def _filled(
     stored: FelixConfiguration | None, name: str, values: dict[str, str]
 ) -> FelixConfiguration:
-    found = stored or FelixConfiguration(metadata=Metadata(name=name))
-    missing = {key: value for key, value in values.items() if not getattr(found.spec, key)}
-    return replace(found, spec=replace(found.spec, **missing)) if missing else found
+    config = stored or FelixConfiguration(metadata=Metadata(name=name))
+    missing = {key: value for key, value in values.items() if not getattr(config.spec, key)}
+    return replace(config, spec=replace(config.spec, **missing)) if missing else config
 
 
 def bgp_default() -> BGPConfiguration:
@@ -128,7 +128,7 @@ def bgp_default() -> BGPConfiguration:
 
 
 def ipam_default() -> IPAMConfiguration:
-    """The v3 IPAMConfiguration `default`; the allocator has settings of its own."""
+    """The v3 IPAMConfiguration `default`; the allocator keeps other settings."""
     return IPAMConfiguration(
         metadata=Metadata(name="default"),
         spec=IPAMConfigurationSpec(

@@ -1,8 +1,8 @@
-"""Loading the kernel modules that a node uses, and naming once those that are not to be had.
+"""Loading the kernel modules that a node uses, and one warning about those that are missing.
 
-Done before anything is programmed: what autoloads later fails later, at the first pod. A kernel
-that has something built in needs no file for it, so what no list names is tried out in a network
-namespace that is gone again at once.
+Start-up loads them before it programs anything: a module that autoloads later fails later, at the
+first pod. A built-in module needs no file, so a module that no list names is tried in a throw-away
+network namespace.
 Tested in tests/node/test_modules.py.
 """
 
@@ -31,29 +31,33 @@ TRIALS = {
     "ipip": ("ip", "link", "add", "trial", "type", "ipip", "local", "192.0.2.1"),
     "vxlan": ("ip", "link", "add", "trial", "type", "vxlan", "id", "1", "dstport", "4789"),
 }
-"""What works in a fresh namespace only where the module is there."""
+"""A command that works in a fresh namespace only with the module."""
 
 
-def wanted() -> list[Module]:
-    """The rows of the table of modules that start-up cares for, in the order of `WANTED`."""
+def startup_modules() -> list[Module]:
+    """The rows of the table of modules that start-up loads, in the order of `WANTED`."""
     rows = {name: one for one in MODULES for name in one.names}
     return [rows[name] for name in WANTED]
 
 
 async def load(root: Path = Path("/")) -> tuple[Module, ...]:
-    """Load what is not there; returns what stays missing, which one warning has named."""
+    """Load the modules that are not there; returns those that stay missing, after a warning."""
     if os.geteuid() != 0:
         return ()
     release = os.uname().release
-    found, _ = await asyncio.to_thread(kernel.present, wanted(), release, frozenset(), root)
-    absent = [one for one in wanted() if found.get(one.names[0]) not in ("loaded", "built in")]
+    presence, _ = await asyncio.to_thread(
+        kernel.present, startup_modules(), release, frozenset(), root
+    )
+    absent = [
+        one for one in startup_modules() if presence.get(one.names[0]) not in ("loaded", "built in")
+    ]
     if absent and programs.find("modprobe") is not None:
         loaded = [one.names[0] for one in absent if await _runs(["modprobe", one.names[0]])]
         if loaded:
             log.info("loaded kernel modules: %s", ", ".join(loaded))
         absent = [one for one in absent if one.names[0] not in loaded]
     if absent and not await _runs(["unshare", "--net", "true"]):
-        # A container that may not try them out (its init container loaded them): nobody can tell.
+        # A container that may not try them (its init container loaded them): it stays unknown.
         return ()
     works = await asyncio.gather(*(_works(one) for one in absent))
     missing = tuple(one for one, there in zip(absent, works, strict=True) if not there)
@@ -62,17 +66,17 @@ async def load(root: Path = Path("/")) -> tuple[Module, ...]:
 
 
 def tell(missing: Iterable[Module]) -> None:
-    """One warning that names them and what they are for; nothing where none is missing."""
-    told = ", ".join(f"{one.names[0]} ({one.purpose})" for one in missing)
-    if told:
-        log.warning("this kernel has no %s: load them on the host (modprobe)", told)
+    """Log one warning that names missing modules and their purpose."""
+    listed = ", ".join(f"{one.names[0]} ({one.purpose})" for one in missing)
+    if listed:
+        log.warning("this kernel has no %s: load them on the host (modprobe)", listed)
 
 
 async def _works(module: Module) -> bool:
     trial = TRIALS[module.names[0]]
     needed = ("ipset", "iptables") if trial[0] == "sh" else trial[:1]
     if any(programs.find(name) is None for name in (*needed, "unshare")):
-        # Nobody can tell: the checks of checksystem say more.
+        # That stays unknown: checksystem has more checks.
         return True
     return await _runs(["unshare", "--net", *trial])
 

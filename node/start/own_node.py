@@ -1,12 +1,12 @@
-"""The Node of a node that runs stands: one that an operator deleted is written again.
+"""Keeping the Node of a running node: one that an operator deleted is written again.
 
-In etcd nobody else would: the kubelet registers with Kubernetes alone. Without it no pod starts,
-there are no BGP sessions, and no other node knows the way here. What the Node said last (labels,
-AS number, what an operator set) is said again, but for tunnels' addresses, which may be others' now
-and are taken anew. On the Kubernetes datastore the object is the kubelet's; where that made it
-anew, it has none of our addresses, and they are written.
+In etcd no other program would write it: the kubelet registers with Kubernetes alone. Without the
+Node no pod starts, there are no BGP sessions, and no other node has a route here. The new Node has
+the fields of the last one (labels, AS number, what an operator set) but for tunnel addresses: other
+nodes may have them now, so new ones are assigned. On the Kubernetes datastore the object is the
+kubelet's; if the kubelet made it anew, our addresses are missing there and are written.
 
-To remove a node for good, its calico-node is stopped first.
+To remove a node for good, stop its calico-node first.
 Invariant (tests/node/test_own_node.py):
   NODE-4  While calico-node runs, its Node has an address and what it said last, and its own
           FelixConfiguration exists.
@@ -47,7 +47,7 @@ Look = Callable[[], Awaitable[Machine]]
 async def keep(
     environ: Mapping[str, str], name: str, chosen: Settings, warn: Callable[[str, str], None]
 ) -> None:
-    """Keep the Node of a registered node, for ever; `warn` hears that it was missing."""
+    """Keep the Node of a registered node, for ever; `warn` is called when it was missing."""
     config = apiconfig.of_node(environ)
     ours = config.datastore_type != apiconfig.KUBERNETES
 
@@ -70,7 +70,7 @@ async def _no_doubt() -> None:
 
 
 class Keeper:
-    """Follows the own Node. `written` counts how often it had to be written."""
+    """Follows the own Node. `written` counts its writes."""
 
     def __init__(
         self,
@@ -82,14 +82,14 @@ class Keeper:
         *,
         makes: bool = True,
     ) -> None:
-        """`makes`: a Node that is missing is ours to make."""
+        """`makes`: this process makes a Node that is missing."""
         self._store, self._name, self._chosen = store, name, chosen
         self._look, self._warn, self._makes = look, warn, makes
         self._last: Node | None = None
         self._node = ResourceKey("Node", name)
         self._settings = ResourceKey("FelixConfiguration", f"node.{name}")
         self.missing: frozenset[ResourceKey] = frozenset()
-        """What the datastore lacks of these two, as far as it was told."""
+        """Those of the two that the datastore lacks, by its events so far."""
         self._wake = asyncio.Event()
         self.own_name: Callable[[], Awaitable[None]] = _no_doubt
         self.written = 0
@@ -121,7 +121,7 @@ class Keeper:
 
     def _lacking(self, node: Node | None, *, settings: bool) -> frozenset[ResourceKey]:
         if not self._is_whole(node):
-            # The Node's settings come with it; where another program makes it they wait for it.
+            # The settings are written with the Node; where another program makes it, they wait.
             return frozenset([self._node] if node is not None or self._makes else [])
         return frozenset([] if settings else [self._settings])
 
@@ -139,7 +139,7 @@ class Keeper:
                 backoff.reset()
             for key in self.missing:
                 await self._write_again(key)
-            # One that is deleted again and again waits longer each time.
+            # A Node that is deleted again and again waits longer each time.
             await backoff.wait()
             ended = time.monotonic()
             if self.missing:
@@ -156,7 +156,7 @@ class Keeper:
             if not await write():
                 return
         except InvalidValue as error:
-            # Its writer knows what was meant: nothing is written over it.
+            # Only its writer knows what was meant, so it is not overwritten.
             log.error("%s of this node cannot be read: mend or delete it: %s", key, error)
             self._warn(what, f"it cannot be read: {error}")
         except MuslinError as error:
@@ -167,8 +167,8 @@ class Keeper:
             log.warning("%s: %s", key, text)
             self._warn(what, text)
 
-    # What was told may be older than what is there, so both look first; `missing` is the
-    # follower's alone, and says so once their writes were told of.
+    # Events may be older than the datastore, so both read first. Only `_follow` sets `missing`,
+    # once it has seen their writes.
 
     async def _write_node(self) -> bool:
         there = await self._store.get(self._node)
@@ -183,7 +183,7 @@ class Keeper:
         return True
 
     async def _write_settings(self) -> bool:
-        """The node's own FelixConfiguration: without it pods reach their node by other rules."""
+        """Write the node's own FelixConfiguration: without it pods reach it by other rules."""
         if await self._store.get(self._settings) is not None:
             return False
         await startup.ensure_objects(self._store, self._name)
@@ -191,9 +191,12 @@ class Keeper:
 
 
 def remembered(node: Node) -> Node:
-    """What a Node said, for one that is made anew: nothing that the datastore gave it, nor
-    addresses that were given back with it, nor what only a program that runs may say of itself:
-    to a public key that nobody here has, others would send what nobody here can read. Pure."""
+    """The Node to write in place of a deleted one. Pure.
+
+    It lacks what the datastore assigned, and tunnel addresses, which were released with the Node.
+    It also lacks WireGuard's public keys: no program here may have the private key to read what
+    others would send.
+    """
     meta = node.metadata
     for tunnel in TUNNELS:
         if tunnel.recorded(node):

@@ -1,17 +1,17 @@
-"""The node's addresses while it runs: what the kernel changed is stored once it is certain.
+"""Re-detection of the node's addresses while it runs: a change is stored once it is certain.
 
-An address moves when an interface is renumbered or a mask corrected; peers and tunnels of every
-other node follow what is stored. So a change is believed only when the kernel says the same
-twice, `CONFIRM` seconds apart, and a machine that has no address for a moment (an interface that
-is down, a DHCP client between two leases) keeps the stored one. The kernel is listened to; now and
-then (AUTODETECT_POLL_INTERVAL) everything is looked at anew, for what it does not tell.
+An address changes when an interface is renumbered or a mask corrected, and peers and tunnels of
+every other node follow the stored one. So a change counts only if the kernel shows it twice,
+`CONFIRM` seconds apart. A machine that has no address for a moment (an interface that is down, a
+DHCP client between two leases) keeps the stored one. Kernel events start a look at the addresses;
+so does AUTODETECT_POLL_INTERVAL, for changes without an event.
 
-The connections of an address that is gone hang until their keepalive ends, tens of seconds. So
-each look connects to the datastore anew, and once the change is stored the agents are started
-again: that costs no packet (docs/architecture.md), and they are connected at once.
+Connections from an address that is gone hang until their keepalive ends, tens of seconds. So each
+look connects to the datastore anew. Once a change is stored the agents are restarted: that costs no
+packet (docs/architecture.md), and they connect at once.
 
-Only what was asked to be detected is re-detected: `autodetect`, and the mask of an address that
-was set by hand without one.
+Only detected addresses are detected again: `autodetect`, and the mask of an address that was set by
+hand without one.
 Source: docs/reference/data-model.md#environment-of-a-node, #start-of-a-node. Tested in
 tests/node/test_redetect.py.
 """
@@ -35,7 +35,7 @@ from linux.kernel_events import AddressChanged, Overrun
 from linux.message_filters import WITHOUT_LINK_LOCAL
 from node.identity import autodetect, kubernetes, life, registration
 from node.identity.autodetect import IPAddress
-from node.settings.environment import AddressWish, IPInterface, Settings
+from node.settings.environment import AddressSetting, IPInterface, Settings
 from node.start import addresses
 from node.start.addresses import Machine
 from node.start.startup import write
@@ -43,10 +43,10 @@ from node.start.startup import write
 log = logging.getLogger(__name__)
 
 CONFIRM = 2.0
-"""Seconds between the two times that the kernel must say the same."""
+"""Seconds between the two looks that must agree."""
 FIRST_RETRY = 1.0
 
-Found = dict[int, IPInterface]
+ByFamily = dict[int, IPInterface]
 
 
 async def keep(
@@ -57,9 +57,12 @@ async def keep(
 ) -> None:
     """Keep the stored addresses of a registered node right, for ever.
 
-    `gone` is called when an address that was stored is stored no more, nor on this machine.
+    `gone` is called when a stored address was replaced and is not on this machine any more.
     """
-    if not any(followed(wish) for _, wish in addresses.wishes(chosen)) or chosen.backend == "none":
+    if (
+        not any(followed(setting) for _, setting in addresses.by_family(chosen))
+        or chosen.backend == "none"
+    ):
         return
     config = apiconfig.of_node(environ)
 
@@ -76,18 +79,18 @@ async def keep(
     await Watcher(lambda: connect(config), name, chosen, source, gone, own_name=own_name).run()
 
 
-def followed(wish: AddressWish) -> bool:
-    """Whether an address may change by itself."""
-    return wish.mode == "autodetect" or (wish.mode == "explicit" and not wish.has_mask)
+def followed(setting: AddressSetting) -> bool:
+    """Whether the address of this setting may change by itself."""
+    return setting.mode == "autodetect" or (setting.mode == "explicit" and not setting.has_mask)
 
 
 def asks_kubernetes(chosen: Settings) -> bool:
-    """Whether an InternalIP could be an answer."""
-    return any(addresses.asks_kubernetes(wish) for _, wish in addresses.wishes(chosen))
+    """Whether an InternalIP could be chosen."""
+    return any(addresses.asks_kubernetes(setting) for _, setting in addresses.by_family(chosen))
 
 
 class Watcher:
-    """Follows the kernel's addresses. `looked` counts the looks, `changed` what was stored."""
+    """Follows the kernel's addresses. `looked` counts the looks, `changed` the stored changes."""
 
     def __init__(
         self,
@@ -105,12 +108,12 @@ class Watcher:
         self._source = internal
         self._internal: tuple[IPAddress, ...] = ()
         self._silent = False
-        self._confirm, self._told = confirm, ""
+        self._confirm, self._logged = confirm, ""
         self.looked = self.changed = 0
 
     async def run(self) -> None:
-        """Look whenever the kernel says so, and now and then; returns only by cancellation."""
-        with monitor.Monitor(monitor.ADDRESSES, only=WITHOUT_LINK_LOCAL) as kernel:
+        """Look after kernel events, and now and then; returns only by cancellation."""
+        with monitor.Monitor(monitor.ADDRESSES, only=monitor.WITHOUT_LINK_LOCAL) as kernel:
             news = asyncio.Event()
             backoff = Backoff(FIRST_RETRY, self._chosen.poll_seconds)
             async with beside(_listen(kernel, news)):
@@ -141,12 +144,12 @@ class Watcher:
         return True
 
     async def _look(self, store: Datastore) -> None:
-        """Look at the kernel and the datastore; store what moved. Raises MuslinError."""
+        """Compare the kernel with the datastore; store what changed. Raises MuslinError."""
         if self._source is not None:
-            # An API that is away says nothing about the address.
-            told = await self._source()
-            self._internal = told or self._internal
-            self._silent = told is None and not self._internal
+            # An API that does not answer changes no address.
+            internal = await self._source()
+            self._internal = internal or self._internal
+            self._silent = internal is None and not self._internal
         entry = await store.get(ResourceKey("Node", self._name))
         self.looked += 1
         if entry is None:
@@ -177,7 +180,7 @@ class Watcher:
                 self._gone()
                 return
 
-    async def _settle(self, stored: Node, last: Found) -> tuple[Found, Machine]:
+    async def _settle(self, stored: Node, last: ByFamily) -> tuple[ByFamily, Machine]:
         while True:
             await asyncio.sleep(self._confirm)
             now, machine = await self._moved(stored)
@@ -185,30 +188,30 @@ class Watcher:
                 return now, machine
             last = now
 
-    async def _moved(self, stored: Node) -> tuple[Found, Machine]:
-        """The addresses that differ from what is stored, and the machine that has them."""
-        machine, found = await addresses.look(self._internal, self._silent), Found()
-        for version, wish in addresses.wishes(self._chosen):
+    async def _moved(self, stored: Node) -> tuple[ByFamily, Machine]:
+        """The addresses that differ from the stored ones, and the machine that has them."""
+        machine, moved = await addresses.look(self._internal, self._silent), ByFamily()
+        for version, setting in addresses.by_family(self._chosen):
             known = registration.stored_address(stored, version)
-            if not followed(wish):
+            if not followed(setting):
                 continue
-            choice = await addresses.again(wish, version, machine, known)
+            choice = await addresses.again(setting, version, machine, known)
             if choice is None or choice.address == known:
                 continue
-            if wish.mode == "explicit" and not _is_here(choice.address, machine):
-                # Gone from the machine, with its mask: the one that is stored was real.
+            if setting.mode == "explicit" and not _is_here(choice.address, machine):
+                # The address left the machine with its mask: the stored mask was the real one.
                 continue
             log.info(
                 "IPv%d: %s is stored, now it would be %s: %s",
                 *(version, known, choice.address, choice.why),
             )
-            found[version] = choice.address
-        return found, machine
+            moved[version] = choice.address
+        return moved, machine
 
     def _tell(self, trouble: str) -> None:
-        if trouble and trouble != self._told:
+        if trouble and trouble != self._logged:
             log.warning("%s", trouble)
-        self._told = trouble
+        self._logged = trouble
 
 
 def _is_here(address: IPInterface, machine: Machine) -> bool:

@@ -1,8 +1,8 @@
-"""Node start-up: from a machine to a Node of the cluster, in the order that Calico keeps.
+"""Node start-up: from a machine to a Node of the cluster, in Calico's order.
 
-Name, datastore, Kubernetes, addresses, Node resource, default pools, cluster objects, and the
-nodename file last: whoever waits for that file finds everything else done. Every write is
-guarded and repeated on conflict, so that many nodes may start at once. What exists is not
+The order is name, datastore, Kubernetes, addresses, Node resource, default pools, cluster objects.
+The nodename file comes last: a program that waits for it finds everything else done. Every write is
+guarded and repeated on conflict, so that many nodes may start at once. Existing objects are not
 written again. Calico's `IPAM.UpgradeHost` has no counterpart: affinities without a state are
 read as confirmed. Source: docs/reference/data-model.md#start-of-a-node. Tested in
 `tests/node/test_startup.py` with a real etcd in a real network namespace.
@@ -39,7 +39,7 @@ from libcalico.model.resources.node import Node
 from libcalico.model.validation.validate import validate
 from libcalico.process.backoff import Backoff
 from node.identity import autodetect, interfaces, kubernetes, life, registration
-from node.settings.environment import AddressWish, IPInterface, Settings, node_name, settings
+from node.settings.environment import AddressSetting, IPInterface, Settings, node_name, settings
 from node.start import addresses, defaults
 from node.start.addresses import Machine
 
@@ -57,10 +57,10 @@ async def start_up(
 ) -> tuple[str, Settings]:
     """Register this machine as a node; returns its name and settings.
 
-    Waits for the datastore as long as it takes, saying so, unless WAIT_FOR_DATASTORE is false.
-    Raises `MuslinError` for what waiting does not cure: wrong settings, no address, an address
-    that another node has, a name under which another machine lives. `doubt` is called when the
-    name may be another machine's: nothing may be done under it before this returns.
+    Waits for the datastore without limit, and logs that, unless WAIT_FOR_DATASTORE is false.
+    Raises `MuslinError` for errors that last: wrong settings, no address, an address that another
+    node has, a name under which another machine lives. `doubt` is called when the name may be
+    another machine's: nothing may be done under it before this returns.
     """
     name, chosen = name_of(environ)
     config = apiconfig.of_node(environ)
@@ -133,11 +133,10 @@ async def connected(config: apiconfig.DatastoreConfig, *, wait: bool = True) -> 
 async def register(
     store: Datastore, name: str, chosen: Settings, machine: Machine, known: Node | None = None
 ) -> None:
-    """Write the Node as this machine has it, if that differs from what is stored.
+    """Write the Node of this machine, if it differs from the stored one.
 
-    `known` is what it said before, where none is stored.
-
-    Raises MuslinError when it has no address, or one that another node has.
+    `known` is an earlier Node, for use where none is stored. Raises MuslinError when the Node has
+    no address, or one that another node has.
     """
     key = ResourceKey("Node", name)
     for _ in range(WRITE_TRIES):
@@ -162,26 +161,26 @@ async def register(
 async def write(store: Datastore, entry: Entry | None, node: Node, chosen: Settings) -> bool:
     """Write a Node over `entry`, checked against all others; False when it changed meanwhile.
 
-    Raises MuslinError when another node has one of its addresses. Two nodes that start at once
-    find nothing before they write: so both look again, and the one that wrote later takes its
-    write back (NODE-2).
+    Raises MuslinError when another node has one of its addresses. Two nodes that start at once do
+    not see each other before they write: so both read again, and the one that wrote later takes
+    its write back (NODE-2).
     """
     key = ResourceKey("Node", node.metadata.name)
     check = chosen.check_duplicates and _moved(entry.value if entry else None, node)
     if check:
-        found = (await store.list(Selection("Node"))).entries
-        registration.refuse_duplicates(key.name, node, [one.value for one in found])
+        nodes = (await store.list(Selection("Node"))).entries
+        registration.refuse_duplicates(key.name, node, [one.value for one in nodes])
     validate(node)
     try:
         revision = await store.commit([Put(key, node, entry.revision if entry else ABSENT, entry)])
     except CommitConflict:
         return False
     if check:
-        # As it was at our write: the earlier one may have written more since, such as its tunnel's
-        # address, and must not look like the later one for that.
+        # Read the revision of our write: the earlier node may have written again since, such as its
+        # tunnel's address, and must not look like the later one.
         pages = pages_of(store, Selection("Node"), revision)
-        found = [one async for page in pages for one in page.entries]
-        earlier = [one.value for one in found if one.revision < revision]
+        nodes = [one async for page in pages for one in page.entries]
+        earlier = [one.value for one in nodes if one.revision < revision]
         try:
             registration.refuse_duplicates(key.name, node, earlier)
         except MuslinError:
@@ -195,7 +194,7 @@ async def write(store: Datastore, entry: Entry | None, node: Node, chosen: Setti
 async def _take_back(
     store: Datastore, key: ResourceKey, entry: Entry | None, revision: int
 ) -> None:
-    """What was there before the write of `revision` is there again, unless it changed since."""
+    """Restore what was there before the write of `revision`, unless it changed since."""
     change = Delete(key, revision) if entry is None else Put(key, entry.value, revision, entry)
     try:
         await store.commit([change])
@@ -211,28 +210,28 @@ def _moved(stored: Any, node: Any) -> bool:
 
 
 async def _address(
-    wish: AddressWish, version: int, stored: Any, backend: str, machine: Machine
+    setting: AddressSetting, version: int, stored: Any, backend: str, machine: Machine
 ) -> IPInterface | None:
-    """The address to write for a family, None to keep what is stored."""
+    """The address to write for a family, None to keep the stored one."""
     known = registration.stored_address(stored, version)
-    if addresses.keeps(wish, backend, known):
+    if addresses.keeps(setting, backend, known):
         return None
-    return await addresses.first(wish, version, machine, known)
+    return await addresses.first(setting, version, machine, known)
 
 
 async def _default_pools(
     store: Datastore, chosen: Settings, cluster: kubernetes.ClusterFacts
 ) -> None:
-    found = await asyncio.to_thread(interfaces.read)
-    local = [address.network for one in found for address in one.addresses]
+    own_interfaces = await asyncio.to_thread(interfaces.read)
+    local = [address.network for one in own_interfaces for address in one.addresses]
     routes = await asyncio.to_thread(interfaces.kernel_networks)
-    for version, wish in ((4, chosen.pool4), (6, chosen.pool6)):
+    for version, setting in ((4, chosen.pool4), (6, chosen.pool6)):
         if version == 6 and not (chosen.ipv6_support and Path("/proc/sys/net/ipv6").exists()):
             continue
         facts = await overlap.read_facts(store, routes)
         taken = [*local, *facts.all()]
         pool = defaults.default_pool(
-            version, wish, facts.pools, taken, os.urandom, cluster.pod_networks
+            version, setting, facts.pools, taken, os.urandom, cluster.pod_networks
         )
         if pool is None:
             continue
@@ -247,7 +246,7 @@ async def _default_pools(
 
 
 async def ensure_objects(store: Datastore, name: str) -> None:
-    """The cluster's configurations and the node's own, where they are missing."""
+    """Write the cluster's configurations and the node's own, where they are missing."""
     await _ensure(store, ResourceKey("FelixConfiguration", "default"), defaults.felix_default)
     await _ensure(
         store,
@@ -268,19 +267,19 @@ async def ensure_objects(store: Datastore, name: str) -> None:
 async def _ensure(
     store: Datastore, key: ResourceKey, want: Callable[[Any], Any], *, bare: bool = False
 ) -> None:
-    """Store what `want` makes of the stored value, if that differs.
+    """Store the value that `want` makes of the stored one, if they differ.
 
     `bare`: without the API's defaults. A node's own FelixConfiguration goes before the cluster's,
-    so a default spelled out there would silence what an operator sets for all nodes.
+    so a default in it would hide what an operator sets for all nodes.
     """
     for _ in range(WRITE_TRIES):
         entry = await store.get(key)
         stored = entry.value if entry else None
-        wanted = want(stored)
-        if stored is not None and wanted == stored:
+        desired = want(stored)
+        if stored is not None and desired == stored:
             return
         try:
-            fresh = wanted if bare else apply_defaults(wanted)
+            fresh = desired if bare else apply_defaults(desired)
             await store.commit([Put(key, fresh, entry.revision if entry else ABSENT, entry)])
             return
         except CommitConflict:
@@ -289,13 +288,13 @@ async def _ensure(
 
 
 def write_nodename(file: Path, name: str) -> None:
-    """Write the nodename file, whole or not at all; untouched when it says so already."""
+    """Write the nodename file, whole or not at all, unless it has this name already."""
     if _text(file).strip() != name:
         replace_file(file, name)
 
 
 def replace_file(file: Path, text: str) -> None:
-    """Write a file that everybody may read, whole or not at all. Raises OSError."""
+    """Write a file that all may read, whole or not at all. Raises OSError."""
     file.parent.mkdir(parents=True, exist_ok=True)
     fresh = file.with_name(f".{file.name}.new")
     fresh.write_text(text)

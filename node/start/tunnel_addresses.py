@@ -1,19 +1,19 @@
-"""The addresses of this node's tunnels: had before felix needs them, kept while pools ask.
+"""The addresses of this node's tunnels: assigned before felix needs them, kept while pools ask.
 
-A pool that is switched to IP-in-IP or VXLAN makes every node take an address for that tunnel
-and tell it in its Node resource; other nodes send nothing into a tunnel whose end they do not
-know. So this follows pools and the own Node, and asks the allocator (`ipam.admin.tunnels`) whenever
-one of them changes. Trouble is said once and tried again with back-off; nothing else on the
+A pool that is switched to IP-in-IP or VXLAN makes every node assign an address for that tunnel and
+write it in its Node resource; other nodes send nothing into a tunnel whose address they do not
+know. So this process follows pools and the own Node, and calls the allocator (`ipam.admin.tunnels`)
+when one of them changes. An error is logged once and tried again with back-off; nothing else on the
 node waits for it.
 
-An address that others see is their leave to send into the tunnel. So a new one is taken only
+Other nodes send into the tunnel as soon as they see its address. So a new address is published only
 when felix has made the device, which follows the same pool. On a machine that cannot have the
-device none is ever told: the log says so here, felix's condition says why. Where felix is somebody
-else's (CALICO_DISABLE_FELIX) it may itself wait for the address, so that is not waited for.
+device it never is: the log says so here, felix's condition says why. A felix of another program
+(CALICO_DISABLE_FELIX) may itself wait for the address, so then the device is not waited for.
 
-And one that is told is taken back when its device has been missing for a while: after a start
-with a kernel that no longer has it, or when somebody removed it and felix cannot make it again.
-Others would go on sending into a tunnel that nobody unwraps.
+A published address is withdrawn when its device has been missing for a while: after a start with a
+kernel that no longer has it, or when it was removed and felix cannot make it again. Other nodes
+would go on sending into a tunnel that is not unwrapped.
 
 Invariants:
   TAD-2  An address whose device is missing for `MISSING` seconds is withdrawn, and told again
@@ -58,10 +58,10 @@ log = logging.getLogger(__name__)
 
 FIRST_RETRY, LAST_RETRY = 0.5, 30.0
 PATIENCE, LOOK, LATER_LOOK = 2.0, 0.02, 1.0
-"""Seconds for which felix's device is expected; seconds between two looks, then and later."""
+"""Seconds in which felix's device is expected; seconds between two looks then, and later."""
 MISSING = 60.0
-"""Seconds for which the device of an address that is told may be missing: felix starts, or makes
-it anew."""
+"""Seconds for which the device of a published address may be missing: felix starts, or makes it
+anew."""
 _WITHDRAWN = "tunnel addresses: %s has been missing for %d s: its address is withdrawn"
 _AWAITED = "no address is told before its device is up: {}; told so far: {}"
 _DEVICES: dict[Tunnel, str] = {IPIP: "tunl0", VXLAN: "vxlan.calico", VXLAN_V6: "vxlan-v6.calico"}
@@ -70,7 +70,7 @@ _DEVICES: dict[Tunnel, str] = {IPIP: "tunl0", VXLAN: "vxlan.calico", VXLAN_V6: "
 async def keep(config: apiconfig.DatastoreConfig, node: str, *, devices: bool = True) -> None:
     """Keep the tunnel addresses of a registered node right, for ever.
 
-    `devices`: a felix is there that makes them without an address.
+    `devices`: felix makes the devices before they have an address.
     """
     store = await connect(config, gather=UNHURRIED)
     try:
@@ -80,18 +80,18 @@ async def keep(config: apiconfig.DatastoreConfig, node: str, *, devices: bool = 
 
 
 class Keeper:
-    """Follows what tunnel addresses depend on. `settled` counts how often all was right."""
+    """Follows pools and the own Node. `settled` counts the rounds without an error."""
 
     def __init__(self, store: Datastore, node: str, *, devices: bool = True) -> None:
         self._store, self._node, self._devices = store, node, devices
         self._changed = asyncio.Event()
-        self._told = ""
+        self._logged = ""
         self._recorded: set[str] = set()
         """The devices of the addresses that the Node names."""
         self._lost: dict[str, float] = {}
         """Since when devices of recorded addresses are missing."""
         self._own: object = None
-        """What counts of the own Node, as it was told last."""
+        """The fields of the own Node that count, as of its last event."""
         self.settled = 0
 
     async def run(self) -> None:
@@ -105,12 +105,12 @@ class Keeper:
     async def _follow(self) -> None:
         own = Selection("Node", host=self._node)
         async for batch in Syncer(self._store, [Selection("IPPool"), own]).batches():
-            # Each is asked, for each is remembered.
+            # Call it for every update, because it remembers each.
             if sum(self._matters(update) for update in batch.updates) and batch.in_sync:
                 self._changed.set()
 
     def _matters(self, update: Update) -> bool:
-        """Whether addresses may follow from it: not from a heartbeat, which changes no field."""
+        """Whether an update may change addresses; a heartbeat does not, for it changes no field."""
         if isinstance(update.key, ResourceKey) and update.key.kind == "Node":
             return update.key.name == self._node and self._is_new(update)
         return True
@@ -127,13 +127,13 @@ class Keeper:
 
     async def _ensure(self) -> None:
         backoff = Backoff(FIRST_RETRY, LAST_RETRY)
-        # Once without being asked: the first batch may hold nothing.
+        # Once without an event: the first batch may be empty.
         self._changed.set()
         while True:
             await self._changed.wait()
             self._changed.clear()
             try:
-                found, awaited = await self._ensure_once()
+                addresses, awaited = await self._ensure_once()
             except MuslinError as error:
                 self._tell(str(error))
                 try:
@@ -144,44 +144,44 @@ class Keeper:
                 continue
             backoff.reset()
             self.settled += 1
-            have = {tunnel.attribute: address for tunnel, address in found.items() if address}
-            told = [f"{name} {address}" for name, address in have.items()]
+            have = {tunnel.attribute: address for tunnel, address in addresses.items() if address}
+            listed = [f"{name} {address}" for name, address in have.items()]
             if awaited:
-                self._tell(_AWAITED.format(", ".join(sorted(awaited)), "; ".join(told) or "none"))
+                self._tell(_AWAITED.format(", ".join(sorted(awaited)), "; ".join(listed) or "none"))
                 await self._until_up(awaited)
             else:
-                self._tell(", ".join(told), good=True)
+                self._tell(", ".join(listed), good=True)
 
     async def _ensure_once(self) -> tuple[dict[Tunnel, IPAddress | None], set[str]]:
-        """The addresses of now, and the devices without which others are not told (TAD-1)."""
+        """The addresses of now, and the devices that unpublished ones wait for (TAD-1)."""
         expected = await self._awaited() if self._devices else {}
         if expected:
-            # Felix follows the same pools: mostly its device is there in a moment.
+            # Felix follows the same pools: its device is mostly there in a moment.
             await self._until_up(set(expected.values()), PATIENCE)
         awaited: set[str] = set()
 
         def ready(tunnel: Tunnel) -> bool:
-            # A pool may have begun to ask since it was looked for above.
+            # A pool may ask for it only since the read above.
             name = _DEVICES.get(tunnel, "")
             if not name or not self._devices or _is_up(name):
                 return True
             awaited.add(name)
             return False
 
-        found = {
+        addresses = {
             tunnel: await ensure_tunnel_address(
                 self._store, self._node, tunnel, ready=functools.partial(ready, tunnel)
             )
             for tunnel in TUNNELS
         }
-        return found, awaited
+        return addresses, awaited
 
     async def _awaited(self) -> dict[Tunnel, str]:
-        """The devices of the tunnels that are to have a first address."""
+        """The devices of the tunnels that are to get a first address."""
         return {t: _DEVICES[t] for t, address in (await self._asked()).items() if not address}
 
     async def _asked(self) -> dict[Tunnel, str]:
-        """The tunnels for which open pools give addresses, and what the Node says of each."""
+        """The tunnels for which open pools ask, with the address of each in the Node."""
         entry = await self._store.get(ResourceKey("Node", self._node))
         if entry is None:
             return {}
@@ -214,13 +214,13 @@ class Keeper:
         except MuslinError as error:
             log.warning("tunnel addresses: not withdrawn: %s", error)
             return
-        for name in devices:  # asked again after as long
+        for name in devices:  # checked again after as long
             self._lost.pop(name, None)
         if gone:
             self._changed.set()
 
     async def _until_up(self, devices: set[str], limit: float | None = None) -> None:
-        """Until one of these is up that was not (all, with a limit), or something else changed."""
+        """Wait until one of the devices is up (all, with a limit), or something else changed."""
         clock = asyncio.get_running_loop().time
         began = clock()
         while not self._changed.is_set():
@@ -233,9 +233,9 @@ class Keeper:
             await asyncio.sleep(LOOK if clock() - began < PATIENCE else LATER_LOOK)
 
     def _tell(self, text: str, *, good: bool = False) -> None:
-        if text == self._told:
+        if text == self._logged:
             return
-        self._told = text
+        self._logged = text
         if good:
             log.info("tunnel addresses: %s", text or "none are asked for")
         else:

@@ -153,7 +153,7 @@ async def test_conditions_of_the_agents_become_events_of_their_node_and_pods(
     account = tmp_path / "account"
     api.mount_account(account, token)
     environ = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(api.port)}
-    telling = node_events.Telling(environ, NODE, account)
+    telling = node_events.EventReporter(environ, NODE, account)
     task = asyncio.create_task(telling.run())
     try:
         await eventually(lambda: of(api, "default", NODE) and of(api, space, "front-end"))
@@ -176,7 +176,7 @@ async def test_conditions_of_the_agents_become_events_of_their_node_and_pods(
 
 
 async def test_without_an_api_nothing_is_told() -> None:
-    telling = node_events.Telling({}, NODE)
+    telling = node_events.EventReporter({}, NODE)
     await telling.run()
     telling.warn("tunnel addresses", "no pool is left")
     await node_events.last_word({}, NODE, "CalicoStartup", "no address")

@@ -153,7 +153,7 @@ def test_the_cni_plugins_kubeconfig(
     off = settings(environ | {"CALICO_MANAGE_CNI": "false"})
     asyncio.run(cni_token.keep(environ, off, account))
     assert not list(folder.iterdir())
-    assert cni_token.wanted(environ, settings(environ), account)
+    assert cni_token.needed(environ, settings(environ), account)
 
     async def keep(until: Callable[[], bool]) -> None:
         keeping = asyncio.create_task(cni_token.keep(environ, settings(environ), account))

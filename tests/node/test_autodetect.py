@@ -9,7 +9,7 @@ import pytest
 from libcalico.errors import InvalidValue, MuslinError
 from node.identity import autodetect
 from node.identity.autodetect import Interface, IPAddress
-from node.settings.environment import AddressWish
+from node.settings.environment import AddressSetting
 
 
 def interface(name: str, *addresses: str) -> Interface:
@@ -47,27 +47,27 @@ def nowhere(host: str, version: int) -> IPAddress | None:
 )
 @pytest.mark.promise("M-200")
 def test_methods(method: str, version: int, address: str | None) -> None:
-    choice = autodetect.choose(AddressWish("autodetect", method), version, HOST, nowhere)
+    choice = autodetect.choose(AddressSetting("autodetect", method), version, HOST, nowhere)
     assert (str(choice.address) if choice else None) == address
 
 
 def test_can_reach_takes_the_kernels_answer_and_the_local_mask() -> None:
     choice = autodetect.choose(
-        AddressWish("autodetect", "can-reach=192.0.2.1"),
+        AddressSetting("autodetect", "can-reach=192.0.2.1"),
         4,
         HOST,
         lambda host, version: ip_address("10.0.0.5") if host == "192.0.2.1" else None,
     )
     assert choice is not None
     assert str(choice.address) == "10.0.0.5/24"
-    wish = AddressWish("autodetect", "can-reach=192.0.2.1")
+    wish = AddressSetting("autodetect", "can-reach=192.0.2.1")
     assert autodetect.choose(wish, 4, HOST, nowhere) is None
 
 
 def test_an_explicit_address_gets_the_mask_of_its_interface() -> None:
-    bare = AddressWish("explicit", address=ip_interface("10.0.0.5"))
-    masked = AddressWish("explicit", address=ip_interface("10.0.0.5/16"), has_mask=True)
-    foreign = AddressWish("explicit", address=ip_interface("10.9.9.9"))
+    bare = AddressSetting("explicit", address=ip_interface("10.0.0.5"))
+    masked = AddressSetting("explicit", address=ip_interface("10.0.0.5/16"), has_mask=True)
+    foreign = AddressSetting("explicit", address=ip_interface("10.9.9.9"))
     answers = [autodetect.choose(wish, 4, HOST, nowhere) for wish in (bare, masked, foreign)]
     assert [str(one.address) for one in answers if one] == [
         "10.0.0.5/24",
@@ -81,11 +81,11 @@ def test_an_explicit_address_gets_the_mask_of_its_interface() -> None:
 )
 def test_unknown_methods_are_refused_by_name(method: str) -> None:
     with pytest.raises(InvalidValue, match="IP_AUTODETECTION_METHOD"):
-        autodetect.choose(AddressWish("autodetect", method), 4, HOST, nowhere)
+        autodetect.choose(AddressSetting("autodetect", method), 4, HOST, nowhere)
 
 
-NAMED = AddressWish("autodetect", "kubernetes-internal-ip", asked=True)
-BY_DEFAULT = AddressWish("autodetect")
+NAMED = AddressSetting("autodetect", "kubernetes-internal-ip", asked=True)
+BY_DEFAULT = AddressSetting("autodetect")
 INTERNAL = (ip_address("10.0.0.5"), ip_address("fd00::5"))
 
 
@@ -96,7 +96,7 @@ def test_where_no_method_is_named_the_internal_ip_comes_before_first_found() -> 
         assert choice is not None
         assert str(choice.address) == address
         assert choice.why == "the InternalIP of the Kubernetes node, on an interface here"
-    by_name = AddressWish("autodetect", "first-found", asked=True)
+    by_name = AddressSetting("autodetect", "first-found", asked=True)
     choice = autodetect.choose(by_name, 4, HOST, nowhere, INTERNAL)
     assert choice is not None
     assert str(choice.address) == "192.0.2.9/28"
@@ -118,7 +118,7 @@ def test_the_internal_ip_by_name() -> None:
     assert autodetect.choose(NAMED, 4, HOST, nowhere, (ip_address("fd00::5"),)) is None
 
 
-def again(wish: AddressWish, stored: str, interfaces: list[Interface]) -> str | None:
+def again(wish: AddressSetting, stored: str, interfaces: list[Interface]) -> str | None:
     known = ip_interface(stored)
     internal = (ip_address("10.0.0.5"),) if wish is BY_DEFAULT else ()
     choice = autodetect.choose_again(wish, known, 4, interfaces, nowhere, internal)
@@ -126,11 +126,13 @@ def again(wish: AddressWish, stored: str, interfaces: list[Interface]) -> str | 
 
 
 def test_an_address_that_is_still_here_stays_when_another_comes_first() -> None:
-    by_name = AddressWish("autodetect", "first-found", asked=True)
+    by_name = AddressSetting("autodetect", "first-found", asked=True)
     assert again(by_name, "10.0.0.5/24", HOST) == "10.0.0.5/24"
     assert again(by_name, "10.0.0.5/16", HOST) == "10.0.0.5/24", "with the mask of now"
     assert again(by_name, "10.0.0.77/24", HOST) == "192.0.2.9/28"
-    assert again(AddressWish("autodetect", "interface=eth1"), "10.0.0.5/24", HOST) == "192.0.2.9/28"
+    assert (
+        again(AddressSetting("autodetect", "interface=eth1"), "10.0.0.5/24", HOST) == "192.0.2.9/28"
+    )
     assert again(by_name, "172.17.0.1/16", HOST) == "192.0.2.9/28", "the method allows no docker0"
     assert again(by_name, "10.0.0.5/24", []) is None
 

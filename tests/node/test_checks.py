@@ -31,7 +31,7 @@ from node.checks.facts import (
 )
 from node.checks.modules import MODULES
 from node.identity.autodetect import Interface
-from node.settings.environment import AddressWish
+from node.settings.environment import AddressSetting
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 SERVED = Certificate(
@@ -94,7 +94,7 @@ GOOD = Facts(
             HostRoute(dst=ip_network("10.0.0.0/24"), interface="eth0", protocol=2),
             HostRoute(dst=ip_network("192.168.1.0/26"), interface="eth0", protocol=109),
         ),
-        wishes={4: AddressWish("autodetect"), 6: AddressWish("autodetect")},
+        address_settings={4: AddressSetting("autodetect"), 6: AddressSetting("autodetect")},
         choices={
             4: Choice(
                 address="10.0.0.5/24",
@@ -186,10 +186,10 @@ def test_where_rules_are_in_nftables_neither_iptables_nor_its_modules_are_asked_
     facts = kernel(native=True, iptables={}, ipset="no such protocol", modules=kept)
     found = {one.check.id: one for one in run(facts, ["modules", "iptables", "ipset"])}
     assert {one.verdict for one in found.values()} == {Verdict.OK}
-    assert "rules are in nftables" in found["iptables"].found
+    assert "rules are in nftables" in found["iptables"].detail
     gone = {name: how for name, how in kept.items() if name != "nf_conntrack_netlink"}
     (only,) = run(kernel(native=True, modules=gone), ["modules"])
-    assert (only.verdict is Verdict.OK, "nf_conntrack" in only.found) == (False, True)
+    assert (only.verdict is Verdict.OK, "nf_conntrack" in only.detail) == (False, True)
 
 
 _XTABLES = ("ip_", "ip6", "ipt", "xt_")
@@ -349,14 +349,14 @@ WARNS_ALTHOUGH_REQUIRED = {
 
 def test_everything_passes_on_a_good_machine() -> None:
     for one in run(GOOD):
-        assert one.verdict is Verdict.OK, (one.check.id, one.found)
+        assert one.verdict is Verdict.OK, (one.check.id, one.detail)
 
 
 @pytest.mark.promise("F-105")
 @pytest.mark.parametrize(("name", "facts", "said"), BAD, ids=[f"{b[0]}-{b[2]}" for b in BAD])
 def test_a_check_finds_what_is_wrong(name: str, facts: Facts, said: str) -> None:
     (found,) = run(facts, [name])
-    assert said in found.found
+    assert said in found.detail
     harmless = said in WARNS_ALTHOUGH_REQUIRED
     wanted = Verdict.FAILED if found.check.required and not harmless else Verdict.WARNING
     assert found.verdict is wanted

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from libcalico.errors import InvalidValue
-from node.settings.environment import AddressWish, node_name, settings
+from node.settings.environment import AddressSetting, node_name, settings
 
 
 def test_nothing_set_is_calicos_default() -> None:
     found = settings({})
-    assert found.ipv4 == AddressWish("", "first-found")
-    assert found.ipv6 == AddressWish("none", "first-found")
+    assert found.ipv4 == AddressSetting("", "first-found")
+    assert found.ipv6 == AddressSetting("none", "first-found")
     assert (found.backend, found.as_number, found.default_pools) == ("bird", None, True)
     assert found.pool4.block_size == 26
     assert found.pool6.block_size == 122
@@ -28,16 +28,16 @@ def test_nothing_set_is_calicos_default() -> None:
 @pytest.mark.parametrize(
     ("text", "wish"),
     [
-        ("autodetect", AddressWish("autodetect")),
-        ("none", AddressWish("none")),
-        ("10.0.0.5", AddressWish("explicit", address=ip_interface("10.0.0.5/32"))),
+        ("autodetect", AddressSetting("autodetect")),
+        ("none", AddressSetting("none")),
+        ("10.0.0.5", AddressSetting("explicit", address=ip_interface("10.0.0.5/32"))),
         (
             "10.0.0.5/24",
-            AddressWish("explicit", address=ip_interface("10.0.0.5/24"), has_mask=True),
+            AddressSetting("explicit", address=ip_interface("10.0.0.5/24"), has_mask=True),
         ),
     ],
 )
-def test_ip(text: str, wish: AddressWish) -> None:
+def test_ip(text: str, wish: AddressSetting) -> None:
     assert settings({"IP": text}).ipv4 == wish
 
 

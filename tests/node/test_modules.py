@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from node.start import modules
-from node.start.modules import WANTED, load, wanted
+from node.start.modules import WANTED, load, startup_modules
 
 
 def program(folder: Path, name: str, text: str) -> None:
@@ -73,12 +73,12 @@ def test_a_kernel_that_has_all_is_left_alone(
 
 def test_trials_tell_what_this_kernel_can_do() -> None:
     """Against the kernel that runs here: what a trial denies cannot be made in a namespace."""
-    for module in wanted():
+    for module in startup_modules():
         works = asyncio.run(modules._works(module))
         if module.names[0] in ("ip_set", "ip_tables", "vxlan"):
             assert works, f"the lab needs {module.names[0]}"
 
 
 def test_every_wanted_module_is_in_the_table_and_has_a_trial() -> None:
-    assert [one.names[0] for one in wanted()] == list(WANTED)
+    assert [one.names[0] for one in startup_modules()] == list(WANTED)
     assert set(WANTED) == set(modules.TRIALS)
