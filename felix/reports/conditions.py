@@ -35,14 +35,15 @@ def of_dataplane(plane: Dataplane) -> list[tuple[str, str]]:
     conditions += [
         (f"path {p}", reason) for p, reason in plane.routing.off_node.learned.complaints().items()
     ]
-    conditions += plane.links.tunnels.problems
-    conditions += plane.links.offload.problems(calc.node)
+    links = plane.links
+    conditions += links.tunnels.problems
+    conditions += links.offload.problems(calc.node)
     conditions += calc.cluster.complaints().items()
     conditions += calc.unsettled_claims.items()
     conditions += calc.poolless.items()
-    too_large = plane.links.mtu.too_large(plane.view, state.active)
+    too_large = links.mtu.too_large(plane.view, state.active)
     conditions += [
-        (f"node {calc.node}", f"mtu: {text}") for text in (plane.links.mtu.problem, too_large) if text
+        (f"node {calc.node}", f"mtu: {text}") for text in (links.mtu.problem, too_large) if text
     ]
     refused = plane.encapsulation().refused
     return conditions + [(f"IPPool({name})", reason) for name, reason in refused.items()]

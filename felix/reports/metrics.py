@@ -170,7 +170,8 @@ def _audit(audit: Audit) -> Iterator[Figure]:
 
 def _own(plane: Dataplane) -> Iterator[Figure]:
     """Metrics that Calico does not have."""
-    state, links = plane.state, plane.links.interfaces
+    state, links, mtu = plane.state, plane.links, plane.links.mtu.now
+    repairs = links.interfaces.repairs
     policy = plane.calc.policy
     for name, text, count in (
         ("route_writes", "Routes written or removed.", plane.routing.written),

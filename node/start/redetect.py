@@ -113,7 +113,7 @@ class Watcher:
 
     async def run(self) -> None:
         """Look after kernel events, and now and then; returns only by cancellation."""
-        with monitor.Monitor(monitor.ADDRESSES, only=monitor.WITHOUT_LINK_LOCAL) as kernel:
+        with monitor.Monitor(monitor.ADDRESSES, only=WITHOUT_LINK_LOCAL) as kernel:
             news = asyncio.Event()
             backoff = Backoff(FIRST_RETRY, self._chosen.poll_seconds)
             async with beside(_listen(kernel, news)):

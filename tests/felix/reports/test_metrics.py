@@ -7,7 +7,7 @@ import time
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from felix.dataplane.rules.backend import NATIVE
+from felix.dataplane.rules.backend_mode import NATIVE
 from felix.reports.prometheus_text import Figure, text
 from tests.felix.world import METRICS_PORT, NODE, World, eventually
 
