@@ -184,9 +184,9 @@ def from_file(path: Path) -> DatastoreConfig:
         notices = (notice,) if notice else ()
     if not isinstance(tree, dict):
         raise InvalidValue("kind", None, "the file must hold a CalicoAPIConfig", subject)
-    for name, wanted in (("apiVersion", "projectcalico.org/v3"), ("kind", "CalicoAPIConfig")):
-        if tree.get(name) != wanted:
-            raise InvalidValue(name, tree.get(name), f"must be {wanted}", subject)
+    for name, required in (("apiVersion", "projectcalico.org/v3"), ("kind", "CalicoAPIConfig")):
+        if tree.get(name) != required:
+            raise InvalidValue(name, tree.get(name), f"must be {required}", subject)
     for name in tree:
         if name not in ("apiVersion", "kind", "metadata", "spec"):
             raise InvalidValue(str(name), tree[name], "unknown key", subject)

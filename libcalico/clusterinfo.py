@@ -88,12 +88,12 @@ async def ensure_initialized(
     """
     for _ in range(ATTEMPTS):
         entry = await store.get(KEY)
-        wanted = merged(entry.value if entry else None, cluster_type, version)
-        if entry is not None and entry.value == wanted:
+        desired = merged(entry.value if entry else None, cluster_type, version)
+        if entry is not None and entry.value == desired:
             break
         guard = entry.revision if entry else ABSENT
         try:
-            await store.commit([Put(KEY, wanted, guard, entry)])
+            await store.commit([Put(KEY, desired, guard, entry)])
             break
         except CommitConflict:
             continue

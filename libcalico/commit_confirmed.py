@@ -68,22 +68,22 @@ def read(resource: Any) -> Unconfirmed | None:
     if text is None:
         return None
     try:
-        found = msgspec.json.decode(text, type=Unconfirmed)
-        if found.ends.tzinfo is None:
+        unconfirmed = msgspec.json.decode(text, type=Unconfirmed)
+        if unconfirmed.ends.tzinfo is None:
             raise ValueError("the deadline has no time zone")
     except (*NO_DOCUMENT, ValueError) as error:
         where = f"metadata.annotations[{ANNOTATION}]"
         raise InvalidValue(
             where, text[:60], f"cannot be read: {error}", str(key_of(resource))
         ) from (None)
-    return found
+    return unconfirmed
 
 
-def previous(key: ResourceKey, found: Unconfirmed) -> Any:
+def previous(key: ResourceKey, unconfirmed: Unconfirmed) -> Any:
     """The version before, None where there was no object. Raises `InvalidValue`."""
-    if found.previous is None:
+    if unconfirmed.previous is None:
         return None
-    return decode_value(key, msgspec.json.encode(found.previous))
+    return decode_value(key, msgspec.json.encode(unconfirmed.previous))
 
 
 def effective(key: Any, resource: Any, now: datetime) -> Any:
@@ -91,10 +91,10 @@ def effective(key: Any, resource: Any, now: datetime) -> Any:
     if resource is None or not isinstance(key, ResourceKey) or key.kind not in KINDS:
         return resource
     try:
-        found = read(resource)
-        if found is None or not found.passed(now):
+        unconfirmed = read(resource)
+        if unconfirmed is None or not unconfirmed.passed(now):
             return resource
-        return previous(key, found)
+        return previous(key, unconfirmed)
     except InvalidValue:
         return resource
 

@@ -61,14 +61,14 @@ def _ids(answer: bytes) -> list[str]:
     Read by hand: two fields of two messages (CRI v1 `api.proto`) are not worth a stub. Raises
     ValueError for what is no such message.
     """
-    found = []
+    containers = []
     for number, body in _fields(answer):
         if number == 1 and isinstance(body, bytes):
             ids = [value for inner, value in _fields(body) if inner == 1]
             if len(ids) != 1 or not isinstance(ids[0], bytes) or not ids[0]:
                 raise ValueError("a sandbox without an id")
-            found.append(ids[0].decode())
-    return found
+            containers.append(ids[0].decode())
+    return containers
 
 
 def _fields(data: bytes) -> list[tuple[int, bytes | int]]:

@@ -40,12 +40,12 @@ def too_long(name: str) -> str:
 
 def content(interface: str, mac: str, networks: Iterable[IPNetwork]) -> bytes:
     """The file's JSON; empty members are left out."""
-    found = list(networks)
+    addresses = list(networks)
     members = {
         "ifaceName": interface,
         "mac": mac,
-        "ipv4Nets": [str(n) for n in found if n.version == 4],
-        "ipv6Nets": [str(n) for n in found if n.version == 6],
+        "ipv4Nets": [str(n) for n in addresses if n.version == 4],
+        "ipv6Nets": [str(n) for n in addresses if n.version == 6],
     }
     return msgspec.json.encode({name: value for name, value in members.items() if value})
 
@@ -53,8 +53,8 @@ def content(interface: str, mac: str, networks: Iterable[IPNetwork]) -> bytes:
 def says(path: Path, expected: bytes) -> bool:
     """Whether a file says at least this of an endpoint; a predecessor's says something else."""
     try:
-        found = msgspec.json.decode(path.read_bytes())
-        wanted = msgspec.json.decode(expected)
+        stored = msgspec.json.decode(path.read_bytes())
+        desired = msgspec.json.decode(expected)
     except (*NO_DOCUMENT, OSError):
         return False
-    return isinstance(found, dict) and all(found.get(n) == v for n, v in wanted.items())
+    return isinstance(stored, dict) and all(stored.get(n) == v for n, v in desired.items())

@@ -35,7 +35,7 @@ _REPEAT = re.compile(r"\{(\d+)(?:,(\d*))?\}")
 
 def problem(expression: str) -> str:
     """Why it is not a regular expression for Go; empty when it is one."""
-    text = _BACKSLASH_OR_QUOTED.sub(lambda found: "b" if found[1] else "q", expression)
+    text = _BACKSLASH_OR_QUOTED.sub(lambda match: "b" if match[1] else "q", expression)
     for pattern, reason in _ONLY_PYTHON:
         if pattern.search(text):
             return reason

@@ -43,10 +43,10 @@ class Address:
 
 def number(field: str, text: str, low: int, high: int) -> int:
     """A whole number in decimal digits, `low` to `high`. Raises InvalidValue."""
-    found = int(text) if _DIGITS.fullmatch(text) else -1
-    if not low <= found <= high:
+    value = int(text) if _DIGITS.fullmatch(text) else -1
+    if not low <= value <= high:
         raise InvalidValue(field, _short(text), f"a whole number, {low} to {high}")
-    return found
+    return value
 
 
 def port(field: str, text: str) -> int:
@@ -68,12 +68,12 @@ def flag(field: str, text: str) -> bool:
 def seconds(field: str, text: str, least: float = 0.0) -> float:
     """A Go duration (`90s`, `1m30s`) of `least` seconds or more. Raises InvalidValue."""
     try:
-        found = durations.parse(text)
+        value = durations.parse(text)
     except ValueError as error:
         raise InvalidValue(field, _short(text), str(error)) from None
-    if not least <= found < durations.LONGEST:
+    if not least <= value < durations.LONGEST:
         raise InvalidValue(field, _short(text), f"a duration of {least:g} seconds or more")
-    return found
+    return value
 
 
 def url(field: str, text: str, default_port: int = 0, *, path: bool = False) -> Address:
@@ -85,7 +85,7 @@ def url(field: str, text: str, default_port: int = 0, *, path: bool = False) -> 
         return address(text, default_port, path=path)
     except ValueError as error:
         why = f": {error}" if str(error) else ""
-        raise InvalidValue(field, told(text), f"{_URL_RULE}{why}") from None
+        raise InvalidValue(field, shown_url(text), f"{_URL_RULE}{why}") from None
 
 
 def address(text: str, default_port: int = 0, *, path: bool = False) -> Address:
@@ -97,8 +97,8 @@ def address(text: str, default_port: int = 0, *, path: bool = False) -> Address:
     parts = urlsplit(text)
     if "@" in parts.netloc:
         raise ValueError("user and password have settings of their own")
-    host, found = parts.hostname or "", parts.port
-    if found == 0 or parts.netloc.endswith(":"):
+    host, stated = parts.hostname or "", parts.port
+    if stated == 0 or parts.netloc.endswith(":"):
         raise ValueError("no port")
     if parts.netloc.startswith("["):
         _check_ipv6(host)
@@ -108,7 +108,7 @@ def address(text: str, default_port: int = 0, *, path: bool = False) -> Address:
         raise ValueError("nothing may stand behind the port")
     secure = parts.scheme == "https"
     return Address(
-        secure, host, found or default_port or (443 if secure else 80), parts.path.rstrip("/")
+        secure, host, stated or default_port or (443 if secure else 80), parts.path.rstrip("/")
     )
 
 
@@ -127,10 +127,10 @@ def proxy(text: str) -> Proxy:
     if scheme != "http" or not separator:
         raise ValueError("it does not begin with http://")
     pair, _, at = rest.rpartition("@")
-    found = address(f"http://{at}", 80)
+    server = address(f"http://{at}", 80)
     user, _, password = pair.partition(":")
     credentials = f"{unquote(user)}:{unquote(password)}" if pair else ""
-    return Proxy(found.host, found.port, credentials)
+    return Proxy(server.host, server.port, credentials)
 
 
 def _check_ipv6(host: str) -> None:
@@ -139,7 +139,7 @@ def _check_ipv6(host: str) -> None:
     IPv6Address(host)
 
 
-def told(text: str) -> str:
+def shown_url(text: str) -> str:
     """An URL without what may stand before `@`, and no longer than a line. Pure."""
     before, separator, rest = text.partition("://")
     if "@" in rest:

@@ -86,7 +86,7 @@ class KubernetesPasswords(Wanted):
 
     def _follow(self, client: Client, name: str) -> None:
         query = Query(self._namespace, fields=f"metadata.name={name}")
-        reflector = Reflector(client, SECRETS, _One(self, name), query, told=self._wake.set)
+        reflector = Reflector(client, SECRETS, _One(self, name), query, on_status=self._wake.set)
         self._reflectors[name] = reflector
         task = self._tasks[name] = tasks.start(reflector.run(), f"Secret {name}")
         task.add_done_callback(lambda ended: self._ended(name, ended))

@@ -165,7 +165,7 @@ class ServiceReader:
         self._problem = ""
         client = Client(source)
         self._unseen = set(self._told)
-        self._reflector = Reflector(client, ENDPOINT_SLICES, self, told=self._judge)
+        self._reflector = Reflector(client, ENDPOINT_SLICES, self, on_status=self._judge)
         try:
             await self._reflector.run()
         finally:

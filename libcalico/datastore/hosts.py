@@ -24,9 +24,9 @@ RESOLVE_SECONDS, RETRY_SECONDS = 600.0, 30.0
 def hosts(config: DatastoreConfig, environ: Mapping[str, str]) -> tuple[str, ...]:
     """The hosts of the endpoints, names or addresses; none where nothing says where it is."""
     if config.datastore_type != apiconfig.KUBERNETES:
-        found = (parsing.address(endpoint, path=True).host for endpoint in config.endpoints)
+        names = (parsing.address(endpoint, path=True).host for endpoint in config.endpoints)
         try:
-            return tuple(dict.fromkeys(found))
+            return tuple(dict.fromkeys(names))
         except ValueError:
             return ()
     from libcalico.datastore.kubernetes import way_to_api
@@ -55,9 +55,9 @@ async def addresses(names: Iterable[str]) -> AsyncIterator[frozenset[Address]]:
 
 
 async def _resolved(name: str) -> set[Address]:
-    found: set[Address] = set()
+    addresses: set[Address] = set()
     with contextlib.suppress(OSError):
         for *_, place in await asyncio.get_running_loop().getaddrinfo(name, None):
             with contextlib.suppress(ValueError):
-                found.add(ip_address(str(place[0])))
-    return found
+                addresses.add(ip_address(str(place[0])))
+    return addresses

@@ -150,9 +150,9 @@ class Revision(int):
     @classmethod
     def of(cls, own: Mapping[Key, int]) -> Revision:
         """The last of some."""
-        found = cls(max(own.values(), default=0))
-        found.own = own
-        return found
+        revision = cls(max(own.values(), default=0))
+        revision.own = own
+        return revision
 
 
 def revision_of(revision: int, key: Key) -> int:

@@ -66,16 +66,16 @@ def _content(file: str, inline: str, what: str) -> bytes:
 
 def _chain(text: bytes, label: str, what: str) -> list[Certificate]:
     try:
-        found = x509.certificates(text)
+        chain = x509.certificates(text)
         kinds = [kind for kind, _ in x509.pem_parts(text)]
     except ValueError as problem:
         raise CertificateProblem(f"the etcd {what} {label} is damaged: {problem}", label) from None
-    if not found:
+    if not chain:
         holds = f"it holds {', '.join(kinds)}" if kinds else "it holds no PEM"
         if text[:1] == b"\x30":
             holds = "it is DER, not PEM (openssl x509 -inform DER converts it)"
         raise CertificateProblem(f"the etcd {what} {label} has no certificate: {holds}", label)
-    return found
+    return chain
 
 
 def _refuse_key(text: bytes, label: str) -> None:

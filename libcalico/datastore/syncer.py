@@ -159,12 +159,12 @@ class Syncer:
 
     def known(self) -> dict[str, int]:
         """How many objects of each followed family the datastore has, as far as it was read."""
-        found: dict[str, int] = {}
+        counts: dict[str, int] = {}
         for feed in self._feeds:
             family = feed.selection.family
             count = len(feed.known if feed.sink is None else feed.sink)
-            found[family] = found.get(family, 0) + count
-        return found
+            counts[family] = counts.get(family, 0) + count
+        return counts
 
     async def batches(self) -> AsyncIterator[SyncBatch]:
         """Batches for ever; the first with `in_sync` may be empty. Cancel or close to stop."""

@@ -60,21 +60,23 @@ def inspect(config: DatastoreConfig, now: datetime | None = None) -> list[Findin
         return [Finding("error", problem.subject, str(problem))]
     now = now or datetime.now(UTC)
     names = labels(config)
-    found: list[Finding] = []
+    findings: list[Finding] = []
     if config.key_file and stat.S_IMODE(os.stat(config.key_file).st_mode) & 0o077:
         text = "others than its owner can read this private key: chmod 600"
-        found.append(Finding("warning", config.key_file, text))
+        findings.append(Finding("warning", config.key_file, text))
     for content, label in ((material.ca, names["ca"]), (material.cert, names["cert"])):
         for one in x509.certificates(content):
             trouble = one.dates(now)
             if trouble:
-                found.append(Finding("error", label, f"{trouble} ({one.described()})"))
+                findings.append(Finding("error", label, f"{trouble} ({one.described()})"))
             elif one.not_after - now < SOON:
                 left = (one.not_after - now).days
-                found.append(Finding("warning", label, f"it ends in {left} days ({one.subject})"))
+                findings.append(
+                    Finding("warning", label, f"it ends in {left} days ({one.subject})")
+                )
             else:
-                found.append(Finding("ok", label, one.described()))
-    return found
+                findings.append(Finding("ok", label, one.described()))
+    return findings
 
 
 async def probe(config: DatastoreConfig, timeout: float = 3.0) -> list[Finding]:
@@ -87,8 +89,8 @@ async def explain(endpoint: str, config: DatastoreConfig, timeout: float) -> str
 
     Takes `timeout` seconds at most, and CONNECT_SECONDS where no kernel answers.
     """
-    found = await _probe(endpoint, config, timeout)
-    return found.text if found.level == "error" and found.area == "tls" else ""
+    finding = await _probe(endpoint, config, timeout)
+    return finding.text if finding.level == "error" and finding.area == "tls" else ""
 
 
 async def _probe(endpoint: str, config: DatastoreConfig, timeout: float) -> Finding:
@@ -106,9 +108,9 @@ class _Probe:
     """One look at one endpoint."""
 
     def __init__(self, endpoint: str, config: DatastoreConfig) -> None:
-        found = parsing.url(config.name("etcd_endpoints"), endpoint, parsing.ETCD_PORT)
+        address = parsing.url(config.name("etcd_endpoints"), endpoint, parsing.ETCD_PORT)
         self.endpoint, self.config = endpoint, config
-        self.host, self.port, self.secure = found.host, found.port, found.secure
+        self.host, self.port, self.secure = address.host, address.port, address.secure
 
     async def run(self) -> Finding:
         try:
@@ -150,8 +152,8 @@ class _Probe:
             self.host, self.port, ssl=context, server_hostname=self.host
         )
         try:
-            held = writer.get_extra_info("ssl_object")
-            der = held.getpeercert(binary_form=True)
+            tls = writer.get_extra_info("ssl_object")
+            der = tls.getpeercert(binary_form=True)
             if talk and not await _first_word(reader, writer):
                 # It closed, and our bytes may have cost the reason: again, without them.
                 await self._listen(context)
@@ -202,10 +204,10 @@ class _Probe:
         stale = [one for one in authorities if one.dates(now)]
         if problem.verify_code in (9, 10) and stale:
             return f"the CA in {label}: {stale[0].dates(now)} ({stale[0].described()})"
-        held = "; ".join(one.subject for one in authorities[:5])
+        subjects = "; ".join(one.subject for one in authorities[:5])
         return (
             f"the server's certificate is not signed by {label}"
-            + (f", which holds {held}" if held else " (no etcdCACertFile is set)")
+            + (f", which holds {subjects}" if subjects else " (no etcdCACertFile is set)")
             + f" ({problem.verify_message}){shown}"
         )
 

@@ -64,15 +64,15 @@ class Certificate:
 
 def pem_parts(text: bytes) -> list[tuple[str, bytes]]:
     """(label, DER) of every PEM part; ValueError when a part is not base64."""
-    found = []
+    parts = []
     for label, body in _PEM.findall(text):
         # Old encrypted keys carry header lines before the base64.
         lines = [line for line in body.split() if b":" not in line and b"," not in line]
         try:
-            found.append((label.decode(), base64.b64decode(b"".join(lines), validate=True)))
+            parts.append((label.decode(), base64.b64decode(b"".join(lines), validate=True)))
         except binascii.Error as problem:
             raise ValueError(f"the part {label.decode()} is not base64: {problem}") from None
-    return found
+    return parts
 
 
 def certificates(text: bytes) -> list[Certificate]:

@@ -147,8 +147,8 @@ class Client:
         # The first, so that whoever waits knows that the watch is there.
         opened: Event[T] = Event(None, None, revision)
         lines = self.lines(path, revision, query.parameters(), seconds=seconds)
-        async with aclosing(lines) as found:
-            async for line in found:
+        async with aclosing(lines) as open_lines:
+            async for line in open_lines:
                 yield decode_event(resource, f"watch {path}", line) if line else opened
 
     async def lines(
@@ -268,16 +268,16 @@ class Client:
         """A connection with these credentials, and whether it was used before."""
         identity = self._identity(access)
         kept, self._idle = self._idle, []
-        found = None
+        reusable = None
         for one, connection in kept:
             if one != identity or not connection.usable:
                 connection.close()
-            elif found is None:
-                found = connection
+            elif reusable is None:
+                reusable = connection
             else:
                 self._idle.append((one, connection))
-        if found is not None:
-            return found, True
+        if reusable is not None:
+            return reusable, True
         return await self._open(access), False
 
     def _keep(self, access: Access, connection: Connection) -> None:

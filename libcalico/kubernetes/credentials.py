@@ -38,8 +38,8 @@ class Access:
     @property
     def address(self) -> tuple[str, int]:
         """Host and port."""
-        found = parsing.address(self.server, path=True)
-        return found.host, found.port
+        url = parsing.address(self.server, path=True)
+        return url.host, url.port
 
     @property
     def secure(self) -> bool:

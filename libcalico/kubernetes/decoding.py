@@ -94,17 +94,17 @@ def decode_object(resource: Resource[T], raw: bytes) -> T:
 def decode_page(resource: Resource[T], raw: bytes) -> Page[T]:
     """One page of a list."""
     try:
-        found = msgspec.json.decode(raw, type=_List)
+        listing = msgspec.json.decode(raw, type=_List)
     except UNREADABLE as problem:
         raise Unreachable(f"the list of {resource.plural} is none: {problem}") from None
     items: list[T] = []
     broken: dict[Name, str] = {}
-    for each in found.items or ():
+    for each in listing.items or ():
         try:
             items.append(msgspec.json.decode(each, type=resource.type))
         except UNREADABLE as problem:
             broken[_name_of(each)] = str(problem)
-    return Page(items, broken, found.metadata.resourceVersion, found.metadata.token)
+    return Page(items, broken, listing.metadata.resourceVersion, listing.metadata.token)
 
 
 def _name_of(raw: msgspec.Raw) -> Name:

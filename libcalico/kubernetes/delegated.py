@@ -173,8 +173,8 @@ def _program(spec: Tree, folder: Path) -> str:
     """The program's path: beside the kubeconfig where the command has a slash, else in PATH."""
     command: str = spec["command"]
     at = str((folder / command).absolute()) if "/" in command else command
-    if found := shutil.which(at):
-        return found
+    if program := shutil.which(at):
+        return program
     hint = " ".join(str(spec.get("installHint") or "").split())
     rule = f"no program {command!r} that can be run" + (f"; {hint}" if hint else "")
     raise Problem("exec.command", rule)
@@ -249,9 +249,9 @@ def _loaded(name: str, loader: Any) -> Credential:
     from oauthlib.oauth2 import OAuth2Error
     from urllib3.exceptions import HTTPError
 
-    found = Configuration()
+    configuration = Configuration()
     try:
-        loader.load_and_set(found)
+        loader.load_and_set(configuration)
     except AttributeError:
         rule = "gcp: the token is over, and without cmd-path nothing here renews it"
         raise Problem(name, rule) from None
@@ -260,7 +260,7 @@ def _loaded(name: str, loader: Any) -> Credential:
     except (OSError, ValueError, LookupError, TypeError) as problem:
         said = f"{type(problem).__name__}: {problem}"
         raise Problem(name, _without_secrets(said, {})) from None
-    scheme, _, token = found.api_key.get("BearerToken", "").partition(" ")
+    scheme, _, token = configuration.api_key.get("BearerToken", "").partition(" ")
     if not token:
         raise Problem(name, "gives no token; is its id-token whole?")
     looks = datetime.now(UTC) + _PROVIDER_LOOKS if name == "auth-provider" else None

@@ -84,7 +84,7 @@ def pod(namespace: str, name: str, uid: str = "") -> About:
 
 
 @dataclass(slots=True)
-class _Told:
+class _Pending:
     """One Event: what it is to say, how often it was told and not written, and what is written."""
 
     about: About
@@ -119,7 +119,7 @@ class Recorder:
     ) -> None:
         self._client, self._component, self._host = client, component, host
         self._clock = clock
-        self._known: OrderedDict[One, _Told] = OrderedDict()
+        self._known: OrderedDict[One, _Pending] = OrderedDict()
         self._waiting: OrderedDict[One, None] = OrderedDict()
         self._rests: dict[str, float] = {}
         self._wake = asyncio.Event()
@@ -132,13 +132,13 @@ class Recorder:
     ) -> None:
         """Have it said. `subject` parts Events of one reason; the last message stands."""
         one = (about, reason, subject)
-        told = self._known.pop(one, None)
-        if told is None:
-            told = _Told(about, reason, subject, type)
-        self._known[one] = told
+        pending = self._known.pop(one, None)
+        if pending is None:
+            pending = _Pending(about, reason, subject, type)
+        self._known[one] = pending
         while len(self._known) > REMEMBERED:
             self._waiting.pop(self._known.popitem(last=False)[0], None)
-        told.message, told.fresh = message[:MESSAGE], told.fresh + 1
+        pending.message, pending.fresh = message[:MESSAGE], pending.fresh + 1
         if one not in self._waiting:
             self._waiting[one] = None
             if len(self._waiting) > WAITING:
@@ -193,28 +193,28 @@ class Recorder:
 
     async def _write(self, one: One) -> float:
         """Write one; for how long to rest afterwards."""
-        told = self._known[one]
+        pending = self._known[one]
         self._allowance.take(self._clock())
-        told.tries += 1
+        pending.tries += 1
         try:
-            await self._send(told)
+            await self._send(pending)
         except ObjectNotFound:
             # The pod is gone, or its namespace: nobody is there to be told.
             self._drop(one)
             return 0.0
         except MuslinError as error:
             refused = isinstance(error, Forbidden) and ENDING not in str(error)
-            if told.tries < TRIES and _passing(error):
-                pause = min(PAUSE * float(1 << told.tries), LONGEST)
-                return self._rest(told.about.place, pause) if refused else pause
+            if pending.tries < TRIES and _passing(error):
+                pause = min(PAUSE * float(1 << pending.tries), LONGEST)
+                return self._rest(pending.about.place, pause) if refused else pause
             if refused:
-                return self._give_up(told.about.place, str(error))
+                return self._give_up(pending.about.place, str(error))
             self._say(str(error))
             self._drop(one)
             return PAUSE
         self.written += 1
         self._said = ""
-        if not told.fresh:
+        if not pending.fresh:
             self._waiting.pop(one, None)
         return 0.0
 
@@ -235,30 +235,30 @@ class Recorder:
                 self._drop(one)
         return self._rest(place, REST)
 
-    async def _send(self, told: _Told) -> None:
-        fresh, about = told.fresh, told.about
+    async def _send(self, pending: _Pending) -> None:
+        fresh, about = pending.fresh, pending.about
         if not about.uid:
-            found = await self._client.get(PODS, about.name, about.namespace)
-            about = pod(about.namespace, about.name, found.metadata.uid)
-        name = name_of(about, self._component, told.reason, told.subject)
-        if name != told.name:
-            told.name, told.count = name, 0
-        if told.count:
+            current = await self._client.get(PODS, about.name, about.namespace)
+            about = pod(about.namespace, about.name, current.metadata.uid)
+        name = name_of(about, self._component, pending.reason, pending.subject)
+        if name != pending.name:
+            pending.name, pending.count = name, 0
+        if pending.count:
             try:
-                count = await self._repeat(told, told.count + fresh)
+                count = await self._repeat(pending, pending.count + fresh)
             except ObjectNotFound:
                 # Forgotten: the API keeps Events for an hour.
-                count = await self._create(told, about, fresh)
+                count = await self._create(pending, about, fresh)
         else:
             try:
-                count = await self._create(told, about, fresh)
+                count = await self._create(pending, about, fresh)
             except Conflict:
                 # An earlier process of ours said the same. How often, the answer tells.
-                count = await self._repeat(told, await self._repeat(told, 0) + fresh)
-        told.count, told.fresh = count, told.fresh - fresh
-        told.written, told.tries = self._clock(), 0
+                count = await self._repeat(pending, await self._repeat(pending, 0) + fresh)
+        pending.count, pending.fresh = count, pending.fresh - fresh
+        pending.written, pending.tries = self._clock(), 0
 
-    async def _create(self, told: _Told, about: About, count: int) -> int:
+    async def _create(self, pending: _Pending, about: About, count: int) -> int:
         now = _now()
         involved = {"kind": about.kind, "name": about.name, "uid": about.uid, "apiVersion": "v1"}
         if about.namespace:
@@ -268,11 +268,11 @@ class Recorder:
             {
                 "apiVersion": "v1",
                 "kind": "Event",
-                "metadata": {"name": told.name, "namespace": about.place},
+                "metadata": {"name": pending.name, "namespace": about.place},
                 "involvedObject": involved,
-                "reason": told.reason,
-                "message": told.message,
-                "type": told.type,
+                "reason": pending.reason,
+                "message": pending.message,
+                "type": pending.type,
                 "source": {"component": self._component, "host": self._host},
                 "reportingComponent": self._component,
                 "reportingInstance": self._host,
@@ -284,12 +284,12 @@ class Recorder:
         )
         return count
 
-    async def _repeat(self, told: _Told, count: int) -> int:
+    async def _repeat(self, pending: _Pending, count: int) -> int:
         """Say it again; `count` 0 leaves the number as it is. Returns what it is then."""
-        body: dict[str, Any] = {"message": told.message, "lastTimestamp": _now()}
+        body: dict[str, Any] = {"message": pending.message, "lastTimestamp": _now()}
         if count:
             body["count"] = count
-        return (await self._client.patch(EVENTS, told.name, body, told.about.place)).count
+        return (await self._client.patch(EVENTS, pending.name, body, pending.about.place)).count
 
     def _drop(self, one: One) -> None:
         if one in self._waiting:

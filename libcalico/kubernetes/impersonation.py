@@ -21,11 +21,11 @@ def headers(user: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
             if user.get(key):
                 raise ValueError(f"must name a user where {key} is set")
         return ()
-    found = [("Impersonate-User", name), *_more(user)]
-    for header, value in found:
+    pairs = [("Impersonate-User", name), *_more(user)]
+    for header, value in pairs:
         if not isinstance(value, str) or not value.isascii() or not value.isprintable():
             raise ValueError(f"{header} must be printable ASCII text")
-    return tuple(found)
+    return tuple(pairs)
 
 
 def _more(user: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

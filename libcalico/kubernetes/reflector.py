@@ -78,13 +78,13 @@ class Reflector(Generic[T]):
         page: int = PAGE,
         watch_seconds: tuple[int, int] = (300, 600),
         backoff: Backoff | None = None,
-        told: Callable[[], None] = lambda: None,
+        on_status: Callable[[], None] = lambda: None,
     ) -> None:
         self._client, self._resource, self._sink, self._query = client, resource, sink, query
         self._newest = resource
         self._page, self._watch_seconds = page, watch_seconds
         self._backoff = backoff or Backoff(0.2, 10.0, jitter=0.5)
-        self._told = told
+        self._on_status = on_status
         self._known: dict[Name, str] = {}
         self._revision = ""
         self._suspect = False
@@ -94,7 +94,10 @@ class Reflector(Generic[T]):
         self.lists = 0
 
     async def run(self) -> None:
-        """Follow until cancelled. `told`: `connected`, `error` or `broken` may have changed."""
+        """Follow until cancelled.
+
+        `on_status` is called whenever `connected`, `error` or `broken` may have changed.
+        """
         while True:
             try:
                 if not self._revision:
@@ -155,7 +158,7 @@ class Reflector(Generic[T]):
             self._left_out(name)
         self._revision = page.revision
         if before != broken:
-            self._told()
+            self._on_status()
 
     def _take(self, page: Page[T], seen: set[Name]) -> None:
         for value in page.items:
@@ -209,7 +212,7 @@ class Reflector(Generic[T]):
             self._known[name] = event.revision
             self._sink.put(name, event.value)
         if before != event.broken:
-            self._told()
+            self._on_status()
 
     def _left_out(self, name: Name) -> None:
         log.warning("left out: %s %s: %s", self._resource.plural, name, self.broken[name])
@@ -235,7 +238,7 @@ class Reflector(Generic[T]):
         elif before[1] and not error:
             log.info("%s are followed again", self._resource.plural)
         if before != (self.connected, self.error):
-            self._told()
+            self._on_status()
 
 
 def _pause(error: KubernetesError, backoff: Backoff) -> float:

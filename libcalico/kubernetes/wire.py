@@ -161,7 +161,7 @@ class Connection:
         A body that breaks off raises as well; one that ends as it should just ends.
         """
         pieces = self.pieces(head)
-        held = bytearray()
+        buffer = bytearray()
         searched = 0
         while True:
             try:
@@ -171,14 +171,14 @@ class Connection:
                 return
             except TimeoutError:
                 raise Unreachable(f"nothing was heard for {silence:.3g} s") from None
-            held += piece
-            while (end := held.find(b"\n", searched)) >= 0:
-                line = bytes(held[:end])
-                del held[: end + 1]
+            buffer += piece
+            while (end := buffer.find(b"\n", searched)) >= 0:
+                line = bytes(buffer[:end])
+                del buffer[: end + 1]
                 searched = 0
                 if line:
                     yield line
-            searched = len(held)
+            searched = len(buffer)
             if searched > LINE_LIMIT:
                 raise Unreachable(f"a line is longer than {LINE_LIMIT} bytes")
 
@@ -226,8 +226,8 @@ async def _connected(host: str, port: int) -> socket.socket:
     problem: OSError | None = None
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
-            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            for family, kind, protocol, _, address in found:
+            addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            for family, kind, protocol, _, address in addresses:
                 plain = socket.socket(family, kind | socket.SOCK_CLOEXEC, protocol)
                 try:
                     plain.setblocking(False)

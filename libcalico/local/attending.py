@@ -36,8 +36,8 @@ class StreamProtocol(asyncio.StreamReaderProtocol):
         self._over = asyncio.get_running_loop().create_future()
         # It has got its last bytes: what follows is not its own.
         self._reader.feed_eof()
-        if held := await self._reader.read():
-            self.data_received(held)
+        if data := await self._reader.read():
+            self.data_received(data)
         if self._ended:
             self._end()
         await self._over

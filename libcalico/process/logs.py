@@ -59,8 +59,8 @@ def one_line(text: str) -> str:
     return text if text.isprintable() else _UNPRINTABLE.sub(_escaped, text)
 
 
-def _escaped(found: re.Match[str]) -> str:
-    return found.group().encode("unicode_escape").decode()
+def _escaped(match: re.Match[str]) -> str:
+    return match.group().encode("unicode_escape").decode()
 
 
 class TextFormatter(logging.Formatter):

@@ -50,7 +50,8 @@ def write(process: str, status: Mapping[str, Any], directory: Path | None = None
 def read(process: str, directory: Path | None = None) -> dict[str, Any] | None:
     """The status of a process, or None when it has written none (or no JSON)."""
     try:
-        found = msgspec.json.decode(((directory or paths.STATUS) / f"{process}.json").read_bytes())
+        path = (directory or paths.STATUS) / f"{process}.json"
+        document = msgspec.json.decode(path.read_bytes())
     except (*NO_DOCUMENT, OSError):
         return None
-    return found if isinstance(found, dict) else None
+    return document if isinstance(document, dict) else None

@@ -145,7 +145,7 @@ async def test_a_watch_outlives_a_programs_token(
         view,
         Query(space),
         watch_seconds=(1, 1),
-        told=lambda: errors.append(reflector.error),
+        on_status=lambda: errors.append(reflector.error),
     )
     task = asyncio.create_task(reflector.run())
     try:

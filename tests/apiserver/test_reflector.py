@@ -251,7 +251,7 @@ async def test_what_cannot_be_decoded_is_named_and_its_last_version_stays(
         Resource("v1", "configmaps", Numbers),
         view,
         Query(space),
-        told=lambda: heard.append({name.name for name in reflector.broken}),
+        on_status=lambda: heard.append({name.name for name in reflector.broken}),
     )
     async with running(reflector):
         await until(lambda: view.lists)

@@ -85,9 +85,9 @@ class Link:
         if self._closed or (self._secure and not self._material.ca):
             return None
         try:
-            found = parsing.address(self.endpoint, parsing.ETCD_PORT)
+            member = parsing.address(self.endpoint, parsing.ETCD_PORT)
             context = _context(self._material) if self._secure else None
-            return Peer(found.host, found.port, context, self._keepalive)
+            return Peer(member.host, member.port, context, self._keepalive)
         except (OSError, ValueError):
             return None  # ssl.SSLError too: gRPC takes the files, or says what is wrong with them
 
@@ -147,9 +147,9 @@ def _context(material: Any) -> ssl.SSLContext:
 
 def target_of(endpoint: str) -> tuple[bool, str]:
     """Whether an endpoint URL means TLS, and gRPC's name for it."""
-    found = parsing.address(endpoint, parsing.ETCD_PORT)
-    if ":" in found.host:
-        return found.secure, f"ipv6:[{found.host}]:{found.port}"
-    if found.host.replace(".", "").isdigit():
-        return found.secure, f"ipv4:{found.host}:{found.port}"
-    return found.secure, f"dns:///{found.host}:{found.port}"
+    member = parsing.address(endpoint, parsing.ETCD_PORT)
+    if ":" in member.host:
+        return member.secure, f"ipv6:[{member.host}]:{member.port}"
+    if member.host.replace(".", "").isdigit():
+        return member.secure, f"ipv4:{member.host}:{member.port}"
+    return member.secure, f"dns:///{member.host}:{member.port}"

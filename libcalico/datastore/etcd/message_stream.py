@@ -34,7 +34,7 @@ class Messages:
             if not compressed and len(data) == MESSAGE.size + length:
                 return [data[MESSAGE.size :]]
         self._rest += data
-        found, at = [], 0
+        messages, at = [], 0
         while len(self._rest) - at >= MESSAGE.size:
             compressed, length = MESSAGE.unpack_from(self._rest, at)
             if compressed or length > LONGEST:
@@ -42,10 +42,10 @@ class Messages:
             end = at + MESSAGE.size + length
             if len(self._rest) < end:
                 break
-            found.append(bytes(self._rest[at + MESSAGE.size : end]))
+            messages.append(bytes(self._rest[at + MESSAGE.size : end]))
             at = end
         del self._rest[:at]
-        return found
+        return messages
 
 
 class Carrier(Protocol):

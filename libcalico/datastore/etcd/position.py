@@ -21,9 +21,9 @@ class Position(int):
     @classmethod
     def of(cls, revision: int, header: Any) -> Position:
         """A revision in the history of which a header of etcd's tells."""
-        found = cls(revision)
-        found.cluster, found.term = header.cluster_id, header.raft_term
-        return found
+        position = cls(revision)
+        position.cluster, position.term = header.cluster_id, header.raft_term
+        return position
 
 
 def replaced(revision: int, header: Any) -> str:

@@ -93,20 +93,20 @@ class EtcdDatastore:
         """The object, or None. Raises InvalidValue when its bytes cannot be understood."""
         return (await self.get_many([key]))[key]
 
-    async def get_many(self, wanted: Sequence[Key]) -> dict[Key, Entry | None]:
+    async def get_many(self, keys: Sequence[Key]) -> dict[Key, Entry | None]:
         """Several objects at one revision."""
-        found: dict[Key, Entry | None] = dict.fromkeys(wanted)
-        stored = [key for key in found if key != _BUILT_IN]
+        entries: dict[Key, Entry | None] = dict.fromkeys(keys)
+        stored = [key for key in entries if key != _BUILT_IN]
         revision = 0
         for start in range(0, len(stored), MAX_OPERATIONS):
             part = stored[start : start + MAX_OPERATIONS]
             request = pb.TxnRequest(success=[range_op(key, revision) for key in part])
             answer = await self._read(lambda link: link.txn, request, part)
             revision = revision or answer.header.revision
-            found.update(_entries(part, answer.responses))
-        if _BUILT_IN in found:
-            found[_BUILT_IN] = _built_in()
-        return found
+            entries.update(_entries(part, answer.responses))
+        if _BUILT_IN in entries:
+            entries[_BUILT_IN] = _built_in()
+        return entries
 
     async def list(self, selection: Selection) -> Listing:
         """All objects of a selection at one revision, ordered by key."""
@@ -164,8 +164,8 @@ class EtcdDatastore:
                 # etcd gathers the next page while this one is decoded and consumed.
                 ahead = tasks.start(fetch(), "next page") if more else None
                 if chosen:
-                    wanted = [key for kv in kvs if chosen(key := kv.key)]
-                    kvs = await self._values(wanted, revision, selection)
+                    chosen_keys = [key for kv in kvs if chosen(key := kv.key)]
+                    kvs = await self._values(chosen_keys, revision, selection)
                 if kvs or not more:
                     yield kvs, revision, not more
                 del kvs
@@ -176,19 +176,19 @@ class EtcdDatastore:
                 await tasks.ended([ahead])
 
     async def _values(
-        self, wanted: Sequence[bytes], revision: int, selection: Selection
+        self, keys: Sequence[bytes], revision: int, selection: Selection
     ) -> Sequence[Any]:
         """What stood under these keys at a revision."""
-        found = []
-        for start in range(0, len(wanted), MAX_OPERATIONS):
+        pairs = []
+        for start in range(0, len(keys), MAX_OPERATIONS):
             ranges = [
                 pb.RequestOp(request_range=pb.RangeRequest(key=key, revision=revision))
-                for key in wanted[start : start + MAX_OPERATIONS]
+                for key in keys[start : start + MAX_OPERATIONS]
             ]
             request = pb.TxnRequest(success=ranges)
             answer = await self._read(lambda link: link.txn, request, [selection])
-            found += [kv for one in answer.responses for kv in one.response_range.kvs]
-        return found
+            pairs += [kv for one in answer.responses for kv in one.response_range.kvs]
+        return pairs
 
     async def commit(self, changes: Sequence[Change]) -> int:
         """Apply all or nothing; returns the new revision.
@@ -211,11 +211,11 @@ class EtcdDatastore:
             if change.guard is not None:
                 compares.append(compare(change.key, change.guard))
                 guarded.append(change.key)
-            wanted = operation(change)
-            if wanted is not None:
-                operations.append(wanted)
+            op = operation(change)
+            if op is not None:
+                operations.append(op)
                 if isinstance(change, Put) and change.ttl:
-                    leased.append((wanted, change.ttl))
+                    leased.append((op, change.ttl))
         if max(len(compares), len(operations)) > MAX_OPERATIONS:
             raise DatastoreError(
                 f"a commit of {len(operations)} changes and {len(compares)} guards is too "
@@ -363,18 +363,18 @@ def _entry(key: Key, kv: Any) -> Entry:
 
 
 def _entries(
-    wanted: Sequence[Key], responses: Sequence[Any], tolerant: bool = False
+    keys: Sequence[Key], responses: Sequence[Any], tolerant: bool = False
 ) -> dict[Key, Entry | None]:
-    found: dict[Key, Entry | None] = {}
-    for key, response in zip(wanted, responses, strict=True):
+    entries: dict[Key, Entry | None] = {}
+    for key, response in zip(keys, responses, strict=True):
         kvs = response.response_range.kvs
         try:
-            found[key] = _entry(key, kvs[0]) if kvs else None
+            entries[key] = _entry(key, kvs[0]) if kvs else None
         except InvalidValue:
             if not tolerant:
                 raise
-            found[key] = Entry(key, None, kvs[0].mod_revision, kvs[0].value)
-    return found
+            entries[key] = Entry(key, None, kvs[0].mod_revision, kvs[0].value)
+    return entries
 
 
 def _holds_built_in(selection: Selection) -> bool:

@@ -146,17 +146,17 @@ async def _present(connection: Connection) -> Any:
 
 async def _decoded(share: _Share) -> AsyncIterator[Batch]:
     """A share in batches, cut between revisions, with the loop's other work between them."""
-    found: list[Event] = []
+    batch: list[Event] = []
     before = 0
     for raw in share.events:
-        if len(found) >= SLICE and raw.kv.mod_revision != before:
-            yield Batch(found, share.before)
+        if len(batch) >= SLICE and raw.kv.mod_revision != before:
+            yield Batch(batch, share.before)
             await asyncio.sleep(0)
-            found = []
+            batch = []
         before = raw.kv.mod_revision
         if (event := event_of(share.selection, raw)) is not None:
-            found.append(event)
-    yield Batch(found, share.after)
+            batch.append(event)
+    yield Batch(batch, share.after)
 
 
 async def _read(call: Any) -> Any:

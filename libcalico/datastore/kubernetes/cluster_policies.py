@@ -48,7 +48,7 @@ class ClusterPolicies:
         self.nodes: list[NodeAddresses] | None = None
         self.followed = 0
         """How many watches keep `nodes` as they are."""
-        self.wanted = asyncio.Event()
+        self.needs_nodes = asyncio.Event()
         """Some policy was seen that speaks of nodes."""
 
     def place(self, key: Key) -> Place | None:
@@ -65,7 +65,7 @@ class ClusterPolicies:
         """Its v3 form, with the nodes that are known."""
         assert isinstance(key, ResourceKey)
         if speaks_of_nodes(tree):
-            self.wanted.set()
+            self.needs_nodes.set()
         value = convert(tree, self.nodes)[0]
         shown = msgspec.convert(native_metadata(tree, key.name, key.namespace), Metadata)
         return codec.encode_value(key, msgspec.structs.replace(value, metadata=shown))
@@ -80,18 +80,18 @@ class ClusterPolicies:
 
     async def read_nodes(self, client: Client) -> None:
         """Have the nodes as they are now. Raises KubernetesError."""
-        found, token = list[NodeAddresses](), ""
+        addresses, token = list[NodeAddresses](), ""
         while True:
             page = await client.page(NODES, token=token)
-            found += map(addresses_of, page.items)
+            addresses += map(addresses_of, page.items)
             token = page.token
             if not token:
                 break
-        self.nodes = found
+        self.nodes = addresses
 
     async def follow_nodes(self, client: Client, tell: Callable[[], Awaitable[None]]) -> None:
         """From when some policy needs them; `tell` is called when they are others."""
-        await self.wanted.wait()
+        await self.needs_nodes.wait()
         table = _Table()
         reflector = Reflector(client, NODES, table)
         self.followed += 1
@@ -149,9 +149,9 @@ class _Table:
 
     def put(self, name: Name, value: Node) -> None:
         """A node is so now."""
-        found = addresses_of(value)
-        if self.known.get(name) != found:
-            self.known[name] = found
+        addresses = addresses_of(value)
+        if self.known.get(name) != addresses:
+            self.known[name] = addresses
             self._tell()
 
     def gone(self, name: Name) -> None:

@@ -25,17 +25,17 @@ def entry_of(
     """
     revision = version(tree)
     try:
-        found = mapping.raw(key, tree)
+        document = mapping.raw(key, tree)
     except (InvalidValue, *_STRANGE) as problem:
         text = encoded(tree)
         value = salvage(key, b"{}")
         reason = str(problem)
         return (None if value is None else Entry(key, value, revision, text, reason)), reason
-    if found is None:
+    if document is None:
         return None, ""
     if raw:
-        return Entry(key, None, revision, found), ""
-    return entries.entry_of(key, found, revision)
+        return Entry(key, None, revision, document), ""
+    return entries.entry_of(key, document, revision)
 
 
 def selected(selection: Selection, key: Key) -> bool:

@@ -101,10 +101,10 @@ class _Object:
         spec = _spec(tree)
         if spec.get("deleted") in (True, "true"):
             return None
-        found = self.value(spec)
-        raw = encoded(found)
+        document = self.value(spec)
+        raw = encoded(document)
         canonical = codec.encode_value(key, codec.decode_value(key, raw))
-        return canonical if msgspec.json.decode(canonical) == found else raw
+        return canonical if msgspec.json.decode(canonical) == document else raw
 
     def body(self, put: Put, before: Tree | None) -> Tree:
         """The custom resource; fields of its spec that nobody knows here stay."""
@@ -142,13 +142,13 @@ class Blocks(_Object):
 
     def value(self, spec: Tree) -> Tree:
         """Without what only the custom resource has."""
-        found = {"affinity": None, "unallocated": [], "attributes": [], "deleted": False, **spec}
-        found.setdefault("sequenceNumber", 0)
-        found.setdefault("sequenceNumberForAllocation", {})
-        found.pop("strictAffinity", None)
-        if claimed := found.pop("affinityClaimTime", None):
-            found["affinity_claim_time"] = claimed
-        return found
+        block = {"affinity": None, "unallocated": [], "attributes": [], "deleted": False, **spec}
+        block.setdefault("sequenceNumber", 0)
+        block.setdefault("sequenceNumberForAllocation", {})
+        block.pop("strictAffinity", None)
+        if claimed := block.pop("affinityClaimTime", None):
+            block["affinity_claim_time"] = claimed
+        return block
 
     def spec(self, key: BlockKey, tree: Tree) -> Tree:
         """The owner is left out where there is none; `strictAffinity` is always there."""
@@ -157,8 +157,8 @@ class Blocks(_Object):
             tree["affinity"] = f"host:{host}"
         if claimed := tree.pop("affinity_claim_time", None):
             tree["affinityClaimTime"] = claimed
-        found = {name: value for name, value in tree.items() if value is not None}
-        return {**found, "strictAffinity": False}
+        block = {name: value for name, value in tree.items() if value is not None}
+        return {**block, "strictAffinity": False}
 
 
 class Affinities(_Object):
@@ -211,9 +211,9 @@ class Handles(_Object):
 
     def value(self, spec: Tree) -> Tree:
         """Without the id."""
-        found = {"block": {}, "deleted": False, **spec}
-        found.pop("handleID", None)
-        return found
+        handle = {"block": {}, "deleted": False, **spec}
+        handle.pop("handleID", None)
+        return handle
 
     def spec(self, key: HandleKey, tree: Tree) -> Tree:
         """With the id."""
@@ -237,18 +237,18 @@ class Settings(_Object):
     def value(self, spec: Tree) -> Tree:
         """Under the names of etcd; what is not told is off, as in etcd."""
         other = {there: here for here, there in _CONFIG.items()}
-        found = {other.get(name, name): value for name, value in spec.items() if value}
-        return found
+        settings = {other.get(name, name): value for name, value in spec.items() if value}
+        return settings
 
     def spec(self, key: Key, tree: Tree) -> Tree:
         """Both switches are always told: the API server would put its defaults there."""
-        found = {_CONFIG.get(name, name): value for name, value in tree.items()}
-        return {"strictAffinity": False, "autoAllocateBlocks": False, **found}
+        settings = {_CONFIG.get(name, name): value for name, value in tree.items()}
+        return {"strictAffinity": False, "autoAllocateBlocks": False, **settings}
 
 
 def _spec(tree: Tree) -> Tree:
-    found = tree.get("spec")
-    return found if isinstance(found, dict) else {}
+    spec = tree.get("spec")
+    return spec if isinstance(spec, dict) else {}
 
 
 def _network(text: object) -> IPNetwork | None:

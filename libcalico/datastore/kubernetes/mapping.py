@@ -111,8 +111,8 @@ class Patched(Protocol):
 
 def metadata(tree: Map[str, Any]) -> Map[str, Any]:
     """The metadata of an API object."""
-    found = tree.get("metadata")
-    return found if isinstance(found, dict) else {}
+    meta = tree.get("metadata")
+    return meta if isinstance(meta, dict) else {}
 
 
 def version(tree: Map[str, Any]) -> int:

@@ -97,7 +97,7 @@ def unpacked(kind: str, native: Mapping[str, Any]) -> Tree:
     if kind in NAMED and inner.get("name"):
         annotations[NAME_ANNOTATION] = json.dumps({"name": inner["name"]}, separators=(",", ":"))
     owners = [_owner(one, GROUP, V3) for one in native.get("ownerReferences") or ()]
-    found: Tree = {
+    meta: Tree = {
         **inner,
         "name": native.get("name", ""),
         "namespace": native.get("namespace", ""),
@@ -109,26 +109,26 @@ def unpacked(kind: str, native: Mapping[str, Any]) -> Tree:
         "finalizers": native.get("finalizers") or inner.get("finalizers"),
         "ownerReferences": owners or inner.get("ownerReferences"),
     }
-    return {key: value for key, value in found.items() if value}
+    return {key: value for key, value in meta.items() if value}
 
 
 def native_metadata(tree: Mapping[str, Any], name: str, namespace: str = "") -> Tree:
     """The v3 metadata of something that stands for one of Kubernetes' own objects."""
     meta = tree.get("metadata") or {}
-    found = {
+    shown = {
         "name": name,
         "namespace": namespace,
         "uid": shown_uid(str(meta.get("uid", ""))),
         "creationTimestamp": meta.get("creationTimestamp"),
     }
-    return {key: value for key, value in found.items() if value}
+    return {key: value for key, value in shown.items() if value}
 
 
 def _inner(text: str) -> Tree:
     with suppress(ValueError):
-        found = json.loads(text)
-        if isinstance(found, dict):
-            return {key: value for key, value in found.items() if value is not None}
+        meta = json.loads(text)
+        if isinstance(meta, dict):
+            return {key: value for key, value in meta.items() if value is not None}
     return {}
 
 
@@ -146,8 +146,8 @@ def _without(texts: Mapping[str, str], repeated: Mapping[str, str]) -> dict[str,
 
 
 def _owner(reference: Mapping[str, Any], before: str, after: str) -> Tree:
-    found = dict(reference)
-    if found.get("apiVersion") == before:
-        found["apiVersion"] = after
-        found["uid"] = shown_uid(str(found.get("uid", "")))
-    return found
+    owner = dict(reference)
+    if owner.get("apiVersion") == before:
+        owner["apiVersion"] = after
+        owner["uid"] = shown_uid(str(owner.get("uid", "")))
+    return owner

@@ -79,44 +79,44 @@ class Nodes:
         """Its v3 form."""
         assert isinstance(key, ResourceKey)
         meta = metadata(tree)
-        told: dict[str, str] = meta.get("annotations") or {}
-        found: Tree = {"spec": {}, "status": {}}
+        stored: dict[str, str] = meta.get("annotations") or {}
+        node: Tree = {"spec": {}, "status": {}}
         unread: set[str] = set()
         for word, path in TEXTS.items():
-            if text := told.get(PREFIX + word):
+            if text := stored.get(PREFIX + word):
                 if _readable(word, text):
-                    _set(found, path, text)
+                    _set(node, path, text)
                 else:
                     unread.add(PREFIX + word)
-        if text := told.get(AS_NUMBER):
+        if text := stored.get(AS_NUMBER):
             try:
-                _set(found, ("spec", "bgp", "asNumber"), as_number(text))
+                _set(node, ("spec", "bgp", "asNumber"), as_number(text))
             except ValueError:
                 unread.add(AS_NUMBER)
         cidrs = (tree.get("spec") or {}).get("podCIDRs") or []
         if self._pod_cidr and (tunnel := _first_plus_one(cidrs)):
-            _set(found, ("spec", "bgp", "ipv4IPIPTunnelAddr"), tunnel)
-        if text := told.get(INTERFACES):
+            _set(node, ("spec", "bgp", "ipv4IPIPTunnelAddr"), tunnel)
+        if text := stored.get(INTERFACES):
             interfaces = _interfaces(text)
             if interfaces is None:
                 unread.add(INTERFACES)
             elif interfaces:
-                found["spec"]["interfaces"] = interfaces
-        found["spec"]["addresses"] = _addresses(tree, found["spec"].get("bgp") or {})
-        found["spec"]["orchRefs"] = [{"nodeName": key.name, "orchestrator": "k8s"}]
+                node["spec"]["interfaces"] = interfaces
+        node["spec"]["addresses"] = _addresses(tree, node["spec"].get("bgp") or {})
+        node["spec"]["orchRefs"] = [{"nodeName": key.name, "orchestrator": "k8s"}]
         if cidrs:
-            found["status"]["podCIDRs"] = cidrs
+            node["status"]["podCIDRs"] = cidrs
         own = {}
         for name in (LABELS, ANNOTATIONS):
-            own[name], whole = _pairs(told.get(name))
+            own[name], whole = _pairs(stored.get(name))
             if not whole:
                 unread.add(name)
-        self._name(key.name, told, unread)
+        self._name(key.name, stored, unread)
         labels = {**own[LABELS], **(meta.get("labels") or {})}
         annotations = {**own[ANNOTATIONS], KUBE_LABELS: _text(meta.get("labels") or {})}
         shown = native_metadata(tree, key.name)
         shown |= {"labels": dict(sorted(labels.items())), "annotations": annotations}
-        return encoded({"kind": "Node", "apiVersion": V3, "metadata": shown, **found})
+        return encoded({"kind": "Node", "apiVersion": V3, "metadata": shown, **node})
 
     def annotations(self, change: Change, before: Tree) -> dict[str, str | None]:
         """Those that say something else than before; None removes one."""
@@ -127,24 +127,24 @@ class Nodes:
         base = change.base.raw if change.base else None
         value: Tree = msgspec.json.decode(codec.encode_value(change.key, change.value, base))
         meta = metadata(before)
-        told: dict[str, str] = meta.get("annotations") or {}
-        wanted: dict[str, str | None] = {}
+        stored: dict[str, str] = meta.get("annotations") or {}
+        desired: dict[str, str | None] = {}
         for word, path in TEXTS.items():
-            wanted[PREFIX + word] = _get(value, path)
+            desired[PREFIX + word] = _get(value, path)
         if self._pod_cidr:
-            wanted.pop(PREFIX + "IPv4IPIPTunnelAddr")
+            desired.pop(PREFIX + "IPv4IPIPTunnelAddr")
         number = _get(value, ("spec", "bgp", "asNumber"))
-        wanted[AS_NUMBER] = None if number is None else str(number)
+        desired[AS_NUMBER] = None if number is None else str(number)
         interfaces = value["spec"].get("interfaces")
-        wanted[INTERFACES] = _text(interfaces) if interfaces else None
+        desired[INTERFACES] = _text(interfaces) if interfaces else None
         kube = meta.get("labels") or {}
         labels = value["metadata"].get("labels") or {}
         own = {name: text for name, text in labels.items() if kube.get(name) != text}
-        wanted[LABELS] = _text(own) if own else None
+        desired[LABELS] = _text(own) if own else None
         annotations = dict(value["metadata"].get("annotations") or {})
         annotations.pop(KUBE_LABELS, None)
-        wanted[ANNOTATIONS] = _text(annotations) if annotations else None
-        return {name: text for name, text in wanted.items() if (told.get(name) or None) != text}
+        desired[ANNOTATIONS] = _text(annotations) if annotations else None
+        return {name: text for name, text in desired.items() if (stored.get(name) or None) != text}
 
     def stands(self, change: Change, seen: Entry | None, before: Tree) -> bool:
         """The kubelet writes the object as well: what counts is whether our part changed."""
@@ -162,16 +162,16 @@ class Nodes:
             " be this node's (NODENAME)"
         )
 
-    def _name(self, node: str, told: Mapping[str, str], unread: set[str]) -> None:
+    def _name(self, node: str, annotations: Mapping[str, str], unread: set[str]) -> None:
         """Say once of each text that it cannot be read: a node is told anew with each heartbeat."""
         for name in [name for of, name in self._named if of == node and name not in unread]:
             del self._named[node, name]
         for name in sorted(unread):
-            if self._named.get((node, name)) != told[name]:
-                self._named[node, name] = told[name]
+            if self._named.get((node, name)) != annotations[name]:
+                self._named[node, name] = annotations[name]
                 log.warning(
                     "an annotation of a node cannot be read and is left out",
-                    extra={"node": node, "annotation": name, "value": told[name][:60]},
+                    extra={"node": node, "annotation": name, "value": annotations[name][:60]},
                 )
 
 
@@ -189,9 +189,9 @@ def _readable(word: str, text: str) -> bool:
 def _interfaces(text: str) -> list[Any] | None:
     """The interfaces of a node as they are told; None where they cannot be read."""
     with suppress(ValueError, RecursionError):
-        found = json.loads(text)
-        msgspec.convert(found, list[NodeInterface])
-        return found if isinstance(found, list) else None
+        interfaces = json.loads(text)
+        msgspec.convert(interfaces, list[NodeInterface])
+        return interfaces if isinstance(interfaces, list) else None
     return None
 
 
@@ -200,35 +200,35 @@ def _pairs(text: str | None) -> tuple[dict[str, str], bool]:
     if not text:
         return {}, True
     with suppress(ValueError, RecursionError):
-        found = json.loads(text)
-        if isinstance(found, dict):
-            kept = {name: one for name, one in found.items() if isinstance(one, str)}
-            return kept, len(kept) == len(found)
+        pairs = json.loads(text)
+        if isinstance(pairs, dict):
+            kept = {name: one for name, one in pairs.items() if isinstance(one, str)}
+            return kept, len(kept) == len(pairs)
     return {}, False
 
 
 def _counting(raw: bytes) -> Any:
     """What of a Node is ours: not what kubelet and people write into Kubernetes' object."""
-    found = msgspec.json.decode(raw)
-    spec = {name: one for name, one in found["spec"].items() if name != "addresses"}
-    status = {name: one for name, one in found["status"].items() if name != "podCIDRs"}
-    annotations = dict(found["metadata"].get("annotations") or {})
+    node = msgspec.json.decode(raw)
+    spec = {name: one for name, one in node["spec"].items() if name != "addresses"}
+    status = {name: one for name, one in node["status"].items() if name != "podCIDRs"}
+    annotations = dict(node["metadata"].get("annotations") or {})
     kube = _json(annotations.pop(KUBE_LABELS, None), dict)
-    labels = (found["metadata"].get("labels") or {}).items()
+    labels = (node["metadata"].get("labels") or {}).items()
     own = {name: text for name, text in labels if kube.get(name) != text}
     return spec, status, annotations, own
 
 
 def _addresses(tree: Mapping[str, Any], bgp: Mapping[str, Any]) -> list[Tree]:
-    found: list[Tree] = []
+    addresses: list[Tree] = []
     for name in ("ipv4Address", "ipv6Address"):
         with suppress(ValueError):
             ip_interface(bgp.get(name, ""))
-            found.append({"address": bgp[name], "type": "CalicoNodeIP"})
+            addresses.append({"address": bgp[name], "type": "CalicoNodeIP"})
     for one in (tree.get("status") or {}).get("addresses") or ():
         if one.get("type") in ("InternalIP", "ExternalIP"):
-            found.append({"address": one.get("address", ""), "type": one["type"]})
-    return found
+            addresses.append({"address": one.get("address", ""), "type": one["type"]})
+    return addresses
 
 
 def _first_plus_one(cidrs: list[str]) -> str:
@@ -247,17 +247,17 @@ def _set(tree: Tree, path: tuple[str, ...], value: Any) -> None:
 
 
 def _get(tree: Mapping[str, Any], path: tuple[str, ...]) -> Any:
-    found: Any = tree
+    value: Any = tree
     for step in path:
-        found = (found or {}).get(step)
-    return found if found not in ("", None) else None
+        value = (value or {}).get(step)
+    return value if value not in ("", None) else None
 
 
 def _json(text: str | None, kind: type) -> Any:
     with suppress(ValueError):
-        found = json.loads(text or "")
-        if isinstance(found, kind):
-            return found
+        value = json.loads(text or "")
+        if isinstance(value, kind):
+            return value
     return kind()
 
 

@@ -75,9 +75,9 @@ def _handle(change: Change, old: Handle | None) -> tuple[Phase, Phase]:
     if isinstance(change, Delete):
         return [], [change]
     assert isinstance(change, Put)
-    wanted = change.value.block
-    widest = {cidr: max(had.get(cidr, 0), wanted.get(cidr, 0)) for cidr in {**had, **wanted}}
-    if widest == wanted:
+    desired = change.value.block
+    widest = {cidr: max(had.get(cidr, 0), desired.get(cidr, 0)) for cidr in {**had, **desired}}
+    if widest == desired:
         return [change], []
     if widest == had:
         return [], [change]

@@ -79,13 +79,13 @@ class CustomResource:
 
     def raw(self, key: Key, tree: Tree) -> bytes | None:
         """Its v3 form; what we do not know of spec and status is in it."""
-        found = {
+        document = {
             "kind": self.kind,
             "apiVersion": V3,
             "metadata": unpacked(self.kind, metadata(tree)),
         }
-        found |= {part: tree[part] for part in ("spec", "status") if part in tree}
-        return encoded(found)
+        document |= {part: tree[part] for part in ("spec", "status") if part in tree}
+        return encoded(document)
 
     def asked(self, selection: Selection) -> Asked:
         """A namespace, where one is named."""
@@ -97,15 +97,15 @@ class CustomResource:
         assert isinstance(key, ResourceKey)
         base = put.base.raw if put.base else None
         tree: Tree = msgspec.json.decode(codec.encode_value(key, _named(key, put.value), base))
-        found: Tree = {
+        document: Tree = {
             "apiVersion": GROUP,
             "kind": self.stored or self.kind,
             "metadata": packed(self.kind, tree["metadata"], metadata(before) if before else {}),
         }
-        found["metadata"]["name"] = key.name
-        found |= {part: tree[part] for part in ("spec", "status") if tree.get(part)}
-        found.setdefault("spec", {})
-        return found
+        document["metadata"]["name"] = key.name
+        document |= {part: tree[part] for part in ("spec", "status") if tree.get(part)}
+        document.setdefault("spec", {})
+        return document
 
 
 def _named(key: ResourceKey, value: Resource) -> Resource:

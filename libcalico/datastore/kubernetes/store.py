@@ -96,11 +96,11 @@ class KubernetesDatastore:
             self._writer.remember(entry)
         return entry
 
-    async def get_many(self, wanted: Sequence[Key]) -> dict[Key, Entry | None]:
+    async def get_many(self, requested: Sequence[Key]) -> dict[Key, Entry | None]:
         """Several objects, each as it is."""
-        keys = list(dict.fromkeys(wanted))
-        found = await asyncio.gather(*(self._in_turn(self.get, key) for key in keys))
-        return dict(zip(keys, found, strict=True))
+        keys = list(dict.fromkeys(requested))
+        entries = await asyncio.gather(*(self._in_turn(self.get, key) for key in keys))
+        return dict(zip(keys, entries, strict=True))
 
     async def list(self, selection: Selection) -> Listing:
         """All objects of a selection."""
@@ -133,15 +133,15 @@ class KubernetesDatastore:
         own: dict[Key, int] = {}
         done: list[Done] = []
         for phase in order.phases(kept, handles.get):
-            found = await asyncio.gather(
+            outcomes = await asyncio.gather(
                 *(self._in_turn(self._apply, change, own) for change in phase),
                 return_exceptions=True,
             )
-            for one in found:
+            for one in outcomes:
                 if isinstance(one, Done):
                     done.append(one)
                     own[one.key] = one.revision
-            failed = [one for one in found if isinstance(one, BaseException)]
+            failed = [one for one in outcomes if isinstance(one, BaseException)]
             if failed:
                 await self._take_back(done, failed)
         return Revision.of(own) if len(own) > 1 else max(own.values(), default=0)
@@ -170,12 +170,12 @@ class KubernetesDatastore:
     # -- reading -------------------------------------------------------------------------------
 
     def _feeds(self, selection: Selection) -> Sequence[Feed]:
-        found = []
+        feeds = []
         for mapping in self._table.of_family(selection.family):
             asked = mapping.asked(selection)
             path = mapping.collection.path(asked.namespace)
-            found.append(Feed(selection, mapping, path, asked.parameters))
-        return found
+            feeds.append(Feed(selection, mapping, path, asked.parameters))
+        return feeds
 
     async def _pages(self, feed: Feed, revision: int) -> AsyncIterator[tuple[Listing, int]]:
         token = ""
@@ -198,8 +198,8 @@ class KubernetesDatastore:
                 await self._have_nodes(feed.mapping, tree.get("items") or [])
             except KubernetesError as error:
                 raise as_datastore_error(error) from None
-            told = tree.get("metadata") or {}
-            at = int(told.get("resourceVersion") or 0)
+            meta = tree.get("metadata") or {}
+            at = int(meta.get("resourceVersion") or 0)
             page = Listing([], at, [])
             items = tree.get("items") or []
             for start in range(0, len(items), SLICE):
@@ -207,7 +207,7 @@ class KubernetesDatastore:
                     _collect(feed, item, page)
                 await asyncio.sleep(0)
             yield page, at
-            token = told.get("continue") or ""
+            token = meta.get("continue") or ""
             if not token:
                 return
 
@@ -234,10 +234,10 @@ class KubernetesDatastore:
                 raise DatastoreError(f"{_BUILT_IN} is built in: it cannot be changed or deleted")
 
     async def _check(self, checks: Sequence[Check]) -> None:
-        found = await self.get_many([one.key for one in checks])
+        entries = await self.get_many([one.key for one in checks])
         wrong: dict[Key, Entry | None] = {}
         for one in checks:
-            entry = found[one.key]
+            entry = entries[one.key]
             if (entry.revision if entry else ABSENT) != one.guard:
                 wrong[one.key] = entry
         if wrong:

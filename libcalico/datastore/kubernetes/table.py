@@ -70,10 +70,10 @@ class Table:
         """
         if family in NOWHERE:
             return ()
-        found = self._families.get(family)
-        if found is None:
+        mappings = self._families.get(family)
+        if mappings is None:
             raise UnsupportedKind(f"{family!r} names nothing that can be listed")
-        return found
+        return mappings
 
     def of_key(self, key: Key) -> Mapping | None:
         """The collection that an object is in; None for one that is nowhere.

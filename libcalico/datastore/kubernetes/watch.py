@@ -175,8 +175,8 @@ async def _follow(
             began = loop.time()
             seconds = random.randint(*WATCH)
             lines = client.lines(feed.path, str(at), feed.parameters, seconds=seconds)
-            async with aclosing(lines) as found:
-                async for line in found:
+            async with aclosing(lines) as watched:
+                async for line in watched:
                     if not line:
                         await queue.put((feed.path, at, None))
                         continue
@@ -237,8 +237,8 @@ def _must_be_later(tried: str, revision: int, at: int) -> None:
 def _event(feed: Feed, line: bytes, at: int, speaking: Speaking | None) -> tuple[int, Event | None]:
     tried = f"watch {feed.path}"
     try:
-        told = msgspec.json.decode(line)
-        what, tree = told["type"], told["object"]
+        event = msgspec.json.decode(line)
+        what, tree = event["type"], event["object"]
     except (*UNREADABLE, KeyError, TypeError) as problem:
         raise DatastoreUnavailable(f"{tried}: an event is none: {problem}") from None
     if what == "ERROR":

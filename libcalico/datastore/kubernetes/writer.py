@@ -180,11 +180,11 @@ class Writer:
 
     async def _status(self, collection: Collection, path: str, body: Tree, made: Tree) -> Tree:
         """Where a kind's status is written apart, write it if it is another."""
-        wanted = body.get("status")
-        if not collection.status or wanted is None or made.get("status") == wanted:
+        desired = body.get("status")
+        if not collection.status or desired is None or made.get("status") == desired:
             return made
         try:
-            return await self._send("PUT", f"{path}/status", path, {**made, "status": wanted})
+            return await self._send("PUT", f"{path}/status", path, {**made, "status": desired})
         except ObjectNotFound:
             return made
 
@@ -240,18 +240,18 @@ class Writer:
                     seen = base
                 if not mapped.stands(change, seen, tree):
                     raise Lost(change.key, tree)
-            wanted: dict[str, str | None] = mapped.annotations(change, tree)
+            desired: dict[str, str | None] = mapped.annotations(change, tree)
             path = mapped.collection.path(place.namespace, place.name)
-            if not wanted:
+            if not desired:
                 return self._patched(change, tree)
             try:
-                made = await self._annotate(path, tree, wanted, guarded=True)
+                made = await self._annotate(path, tree, desired, guarded=True)
             except Conflict:
                 continue
             except ObjectNotFound:
                 continue
-            told = metadata(tree).get("annotations") or {}
-            back = {name: told.get(name) for name in wanted}
+            stored = metadata(tree).get("annotations") or {}
+            back = {name: stored.get(name) for name in desired}
 
             async def undo(
                 path: str = path, made: Tree = made, back: dict[str, str | None] = back
@@ -269,10 +269,10 @@ class Writer:
         return Done(change.key, version(tree), undo)
 
     async def _annotate(
-        self, path: str, tree: Tree, wanted: Mapping[str, str | None], *, guarded: bool
+        self, path: str, tree: Tree, annotations: Mapping[str, str | None], *, guarded: bool
     ) -> Tree:
         """Annotations go in with the status: that is all that a node may write."""
-        meta = {"uid": metadata(tree).get("uid"), "annotations": wanted}
+        meta = {"uid": metadata(tree).get("uid"), "annotations": annotations}
         if guarded:
             meta["resourceVersion"] = metadata(tree).get("resourceVersion")
         raw = encoded({"metadata": meta})
