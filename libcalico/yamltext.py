@@ -87,7 +87,7 @@ def check_bounds(text: str | bytes, source: str) -> None:
         return  # too few signs, and too few blanks for so many levels by indentation
     bounds = _Bounds(source)
     for event in yaml.parse(text, Loader=_Loader):
-        bounds.take(event)
+        bounds.check_event(event)
 
 
 class _Bounds:
@@ -100,7 +100,7 @@ class _Bounds:
         self._sizes: dict[str, int] = {}
         self._aliased = 0
 
-    def take(self, event: Any) -> None:
+    def check_event(self, event: Any) -> None:
         """The next event. Raises `MuslinError`."""
         if isinstance(event, yaml.DocumentStartEvent):
             self._sizes, self._aliased = {}, 0

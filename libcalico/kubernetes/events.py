@@ -194,7 +194,7 @@ class Recorder:
     async def _write(self, one: One) -> float:
         """Write one; for how long to rest afterwards."""
         pending = self._known[one]
-        self._allowance.take(self._clock())
+        self._allowance.spend(self._clock())
         pending.tries += 1
         try:
             await self._send(pending)
@@ -315,7 +315,7 @@ class Allowance:
         self._at = now
         return max(0.0, (1.0 - self._left) * self._every)
 
-    def take(self, now: float) -> None:
+    def spend(self, now: float) -> None:
         """One is made."""
         self.wait(now)
         self._left -= 1.0

@@ -3,7 +3,7 @@
 The problem: `felix`, `bgp` and `cni` share no memory and restart independently, in any
 order and, while a node is upgraded, in different releases. They need a stream of typed
 messages that a neighbour one release older or newer still understands, on a socket that
-nobody but root can reach.
+only root can reach.
 
 A frame is a 4-byte big-endian length and that many bytes of JSON, at most `MAX_FRAME`.
 The JSON is one member of a msgspec tagged union (`node_api.Message` unless told otherwise).
@@ -94,14 +94,14 @@ _NODE_API = Codec()
 
 
 class _Cutter:
-    """Cuts bytes into frames. Pure, but for whom it tells."""
+    """Cuts bytes into frames. Pure but for the callback."""
 
-    def __init__(self, codec: Codec, tell: Callable[[Any], None]) -> None:
-        self._codec, self._tell = codec, tell
+    def __init__(self, codec: Codec, on_message: Callable[[Any], None]) -> None:
+        self._codec, self._on_message = codec, on_message
         self._rest = bytearray()
 
-    def take(self, data: bytes) -> None:
-        """Tell of the messages that are whole with these bytes. Raises `ProtocolError` (FRM-2)."""
+    def feed(self, data: bytes) -> None:
+        """Pass on the messages that these bytes complete. Raises `ProtocolError` (FRM-2)."""
         rest, at = self._rest, 0
         rest += data
         while len(rest) - at >= _HEADER.size:
@@ -112,7 +112,7 @@ class _Cutter:
             message = self._codec.decode(bytes(rest[start:end]))
             at = end
             if message is not None:
-                self._tell(message)
+                self._on_message(message)
         del rest[:at]
 
 
@@ -192,14 +192,14 @@ class Connection:
         while (message := await self.receive()) is not None:
             yield message
 
-    async def attend(self, tell: Callable[[Any], None]) -> None:
-        """Tell of each message in the turn of the loop in which it comes, until the peer closes.
+    async def attend(self, on_message: Callable[[Any], None]) -> None:
+        """Call `on_message` in the turn of the loop in which a message comes, until the peer ends.
 
-        Raises `ProtocolError` (FRM-2), and what `tell` raises. Nothing is received after it.
+        Raises `ProtocolError` (FRM-2), and what `on_message` raises. Nothing is received after it.
         """
         protocol = self._writer.transport.get_protocol()
         assert isinstance(protocol, StreamProtocol)
-        await protocol.attend(_Cutter(self._codec, tell).take)
+        await protocol.attend(_Cutter(self._codec, on_message).feed)
 
     async def close(self) -> None:
         """Close both directions; what was sent before still reaches the peer."""

@@ -145,5 +145,5 @@ def test_messages_are_the_same_however_they_are_cut(names: list[str], cuts: list
     cutter = _Cutter(Codec(), told.append)
     ends = sorted({min(cut, len(whole)) for cut in cuts} | {0, len(whole)})
     for start, end in pairwise(ends):
-        cutter.take(whole[start:end])
+        cutter.feed(whole[start:end])
     assert told == sent

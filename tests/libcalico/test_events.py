@@ -57,13 +57,13 @@ def test_so_many_at_once_then_one_now_and_then() -> None:
     allowance = Allowance(3, 2.0, 0.0)
     for _ in range(3):
         assert not allowance.wait(0.0)
-        allowance.take(0.0)
+        allowance.spend(0.0)
     assert allowance.wait(0.0) == 2.0
     assert allowance.wait(1.5) == 0.5
     assert not allowance.wait(2.0)
     assert not allowance.wait(1000.0)
     for _ in range(3):
-        allowance.take(1000.0)
+        allowance.spend(1000.0)
     assert allowance.wait(1000.0), "what was not used is not gathered for ever"
 
 

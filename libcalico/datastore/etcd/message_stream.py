@@ -108,7 +108,7 @@ class Stream(http2.Sending):
             self._line.write(http2.frame(http2.RESET, 0, self.number, code))
         self.end("cancelled")
 
-    def take(self, data: bytes) -> None:
+    def receive(self, data: bytes) -> None:
         """Bytes that came. Raises Broken."""
         self._unread += len(data)
         self._came.extend(self._cut.feed(data))

@@ -168,7 +168,7 @@ class Line(Wire[Stream]):
     def took_data(self, _number: int, stream: Stream, body: bytes) -> None:
         """Some of a message, or several."""
         try:
-            stream.take(body)
+            stream.receive(body)
         except Broken as problem:
             stream.end(str(problem))
             stream.cancel()  # or the server would go on telling nobody

@@ -75,7 +75,7 @@ async def watch(
             async for batch in _decoded(share):
                 yield batch
         while True:
-            for share in stream.take(await _read(call)):
+            for share in stream.add_response(await _read(call)):
                 async for batch in _decoded(share):
                     yield batch
     except TimeoutError:
@@ -129,7 +129,7 @@ async def _standing(call: Any, stream: _Stream) -> list[_Share]:
     """What a stream tells until all of its watches stand."""
     early: list[_Share] = []
     while stream.waiting:
-        early += stream.take(await _read(call))
+        early += stream.add_response(await _read(call))
     return early
 
 
@@ -219,7 +219,7 @@ class _Stream:
             )
         return made
 
-    def take(self, response: Any) -> list[_Share]:
+    def add_response(self, response: Any) -> list[_Share]:
         """What a response completes: none or one."""
         number, self._header = response.watch_id, response.header
         if response.compact_revision:
