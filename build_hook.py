@@ -29,7 +29,10 @@ FLAGS = ("-std=c11", "-O2", "-static", "-s", "-Wall", "-Wextra", "-D_GNU_SOURCE"
 
 
 def generate_stubs() -> list[str]:
-    """Generate Python message and service stubs beside each `.proto`; returns their paths."""
+    """Generate Python message and service stubs beside each `.proto`; returns their paths.
+
+    The types of the messages (`.pyi`) are for mypy alone, and in no wheel.
+    """
     from grpc_tools import protoc
 
     made = []
@@ -39,6 +42,7 @@ def generate_stubs() -> list[str]:
                 "protoc",
                 f"-I{ROOT}",
                 f"--python_out={ROOT}",
+                f"--pyi_out={ROOT}",
                 f"--grpc_python_out={ROOT}",
                 str(ROOT / proto),
             ]

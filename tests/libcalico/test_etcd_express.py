@@ -381,6 +381,7 @@ async def with_an_outdated_authority(
         assert store._connection._links
         link = store._connection._links[0]
         other = Authority(world.folder, "other-ca")
+        assert link._material is not None
         link._material = replace(link._material, ca=other.cert.read_bytes())
         await warmed(store, "outdated")
         assert sum("frequent writes go through gRPC" in text for text in caplog.messages) == 1

@@ -25,8 +25,8 @@ import functools
 import logging
 import random
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from typing import TYPE_CHECKING, TypeVar
 
 import grpc.aio
 from google.protobuf.message import DecodeError
@@ -42,11 +42,14 @@ from libcalico.datastore.etcd.failures import (
     stale_login,
     why,
 )
-from libcalico.datastore.etcd.link import Link
+from libcalico.datastore.etcd.link import Call, Link
 from libcalico.datastore.etcd.message_stream import Broken, Stream
 from libcalico.datastore.etcd.proto import etcd_pb2 as pb
 from libcalico.errors import CertificateProblem, DatastoreUnavailable, InvalidValue
 from libcalico.process import tasks
+
+if TYPE_CHECKING:
+    from libcalico.datastore.pem import Material
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +67,9 @@ WARN_AGAIN = 300.0
 # etcd refuses a call with this at once where it would wait for a leader otherwise.
 _LEADER = ("hasleader", "true")
 Metadata = tuple[tuple[str, str], ...]
+Q = TypeVar("Q")
+A = TypeVar("A")
+T = TypeVar("T")
 
 
 class Connection:
@@ -106,11 +112,11 @@ class Connection:
         link = self._links[self._first] if self._links else None
         return self._writes > FREQUENT and bool(link and link.express and link.express.ready)
 
-    async def read(self, call: Callable[[Link], Any], request: Any) -> Any:
+    async def read(self, call: Callable[[Link], Call[Q, A]], request: Q) -> A:
         """A call that may be repeated elsewhere. Raises DatastoreUnavailable, Compacted..."""
         return await self._rounds(functools.partial(self._once, call, request))
 
-    async def write(self, request: Any, guarded: bool) -> Any:
+    async def write(self, request: pb.TxnRequest, guarded: bool) -> pb.TxnResponse:
         """A transaction that must not happen twice (ETCD-1). `guarded`: all of it is."""
         write = _Write(self, request, guarded)
         if guarded and (answer := await self._at_once(write)) is not None:
@@ -129,7 +135,7 @@ class Connection:
             f"{write.doubt} did not confirm a write: it may or may not have happened"
         )
 
-    async def _at_once(self, write: _Write) -> Any:
+    async def _at_once(self, write: _Write) -> pb.TxnResponse | None:
         """The answer of a connection of our own, or None: then gRPC's is asked, as ever."""
         links = self._all()
         link = links[self._first]
@@ -167,14 +173,14 @@ class Connection:
             with contextlib.suppress(CertificateProblem):
                 link.take_up(self._read_material())
 
-    async def open_watch(self) -> tuple[Link, Any]:
+    async def open_watch(self) -> tuple[Link, grpc.aio.StreamStreamCall]:
         """A watch stream of gRPC's on an endpoint that is up."""
 
-        async def begin(link: Link, share: float) -> tuple[Link, Any]:
+        async def begin(link: Link, share: float) -> tuple[Link, grpc.aio.StreamStreamCall]:
             await link.ready(share)
             return link, link.watch(metadata=await self._metadata(link, share))
 
-        return await self._rounds(begin)  # type: ignore[no-any-return]
+        return await self._rounds(begin)
 
     async def open_stream(self) -> tuple[Link, Stream] | None:
         """The same on a connection of our own; None if there is none: gRPC's is opened then.
@@ -196,7 +202,7 @@ class Connection:
                 self._no_short_way(link, str(problem) or "no HTTP/2 in time", "watches")
                 return None
 
-        return await self._rounds(begin)  # type: ignore[no-any-return]
+        return await self._rounds(begin)
 
     def hold(self) -> None:
         """Events of watches may wait for a moment (stream.py)."""
@@ -250,7 +256,7 @@ class Connection:
                 return
             yield link, left / (len(order) - index)
 
-    async def _rounds(self, attempt: Callable[[Link, float], Any]) -> Any:
+    async def _rounds(self, attempt: Callable[[Link, float], Awaitable[T]]) -> T:
         """Try `attempt` on one endpoint after another until one succeeds or time is up."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.timeout
@@ -279,16 +285,16 @@ class Connection:
         raise await self._unavailable(problems)
 
     async def _once(
-        self, call: Callable[[Link], Any], request: Any, link: Link, share: float
-    ) -> Any:
+        self, call: Callable[[Link], Call[Q, A]], request: Q, link: Link, share: float
+    ) -> A:
         loop = asyncio.get_running_loop()
         end = loop.time() + share
         await link.ready(share)
         return await self.logged_in(link, call, request, max(0.1, end - loop.time()))
 
     async def logged_in(
-        self, link: Link, call: Callable[[Link], Any], request: Any, share: float
-    ) -> Any:
+        self, link: Link, call: Callable[[Link], Call[Q, A]], request: Q, share: float
+    ) -> A:
         """One call on one endpoint, with a login that is renewed when it has ended."""
         loop = asyncio.get_running_loop()
         start = loop.time()
@@ -328,9 +334,9 @@ class Connection:
             if gone(problem):
                 raise NotSent(why(problem)) from None
             raise
-        return str(answer.token)
+        return answer.token
 
-    def _read_material(self) -> Any:
+    def _read_material(self) -> Material | None:
         """The PEM texts. Raises CertificateProblem naming the file."""
         if not self._secure:
             return None
@@ -376,7 +382,7 @@ class Connection:
         reason = "" if problem.connected else await self._explain(endpoint)
         log.warning("etcd at %s: %s; going on with %s", endpoint, reason or problem, instead)
 
-    def _help(self, work: Any) -> None:
+    def _help(self, work: Coroutine[object, object, None]) -> None:
         task = tasks.start(work, "help of the etcd connection")
         self._helpers.add(task)
         task.add_done_callback(self._helpers.discard)
@@ -385,12 +391,12 @@ class Connection:
 class _Write:
     """One transaction on its way: `doubt` says who may have carried it out unheard."""
 
-    def __init__(self, connection: Connection, request: Any, guarded: bool) -> None:
+    def __init__(self, connection: Connection, request: pb.TxnRequest, guarded: bool) -> None:
         self._connection, self.request, self._guarded = connection, request, guarded
         self._deadline = asyncio.get_running_loop().time() + connection.timeout
         self.doubt = ""
 
-    async def attempt(self, link: Link, share: float) -> Any:
+    async def attempt(self, link: Link, share: float) -> pb.TxnResponse:
         """Send it over a channel that is up: a failure before that sent nothing."""
         await link.ready(share)
         left = max(0.1, self._deadline - asyncio.get_running_loop().time())
@@ -408,11 +414,11 @@ class _Write:
             raise NotSent(why(problem)) from None
 
 
-def _txn(link: Link) -> Any:
+def _txn(link: Link) -> Call[pb.TxnRequest, pb.TxnResponse]:
     return link.txn
 
 
-def _response(message: bytes) -> Any:
+def _response(message: bytes) -> pb.TxnResponse:
     try:
         return pb.TxnResponse.FromString(message)
     except DecodeError:

@@ -9,7 +9,8 @@ import asyncio
 import functools
 import os
 import ssl
-from typing import Any
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import grpc
 import grpc.aio
@@ -18,9 +19,13 @@ from libcalico import parsing
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore.etcd.direct_call import DirectCall
 from libcalico.datastore.etcd.failures import NotSent
-from libcalico.datastore.etcd.http2 import Peer
+from libcalico.datastore.etcd.http2 import Metadata, Peer
+from libcalico.datastore.etcd.proto import etcd_pb2 as pb
 from libcalico.datastore.etcd.proto import etcd_pb2_grpc as services
 from libcalico.datastore.etcd.stream import Streams
+
+if TYPE_CHECKING:
+    from libcalico.datastore.pem import Material
 
 WATCH = b"/etcdserverpb.Watch/Watch"
 OPTIONS = (
@@ -35,11 +40,23 @@ OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),
 )
 
+Request = TypeVar("Request", contravariant=True)
+Answer = TypeVar("Answer", covariant=True)
+
+
+class Call(Protocol[Request, Answer]):
+    """A method of etcd's with one request and one answer, as gRPC's stubs have it."""
+
+    def __call__(
+        self, request: Request, *, timeout: float, metadata: Metadata = ()
+    ) -> Awaitable[Answer]:
+        """Call it; `timeout` in seconds. Raises grpc.aio.AioRpcError."""
+
 
 class Link:
     """One endpoint. `material` has the PEM texts for `https://`."""
 
-    def __init__(self, endpoint: str, config: DatastoreConfig, material: Any) -> None:
+    def __init__(self, endpoint: str, config: DatastoreConfig, material: Material | None) -> None:
         self.endpoint = endpoint
         secure, target = target_of(endpoint)
         options = (
@@ -52,6 +69,7 @@ class Link:
             ("grpc.client_idle_timeout_ms", max(1000, int(config.idle * 1000))),
         )
         if secure:
+            assert material is not None
             credentials = grpc.ssl_channel_credentials(
                 root_certificates=material.ca or None,
                 private_key=material.key or None,
@@ -64,11 +82,14 @@ class Link:
         self._keepalive = config.keepalive, config.keepalive_timeout
         self._closed = False
         kv, lease = services.KVStub(self.channel), services.LeaseStub(self.channel)
-        self.range, self.txn, self.compact = kv.Range, kv.Txn, kv.Compact
-        self.grant, self.revoke = lease.LeaseGrant, lease.LeaseRevoke
+        self.range: Call[pb.RangeRequest, pb.RangeResponse] = kv.Range
+        self.txn: Call[pb.TxnRequest, pb.TxnResponse] = kv.Txn
+        self.compact: Call[pb.CompactionRequest, pb.CompactionResponse] = kv.Compact
+        self.grant: Call[pb.LeaseGrantRequest, pb.LeaseGrantResponse] = lease.LeaseGrant
+        self.revoke: Call[pb.LeaseRevokeRequest, pb.LeaseRevokeResponse] = lease.LeaseRevoke
         self.watch = services.WatchStub(self.channel).Watch
-        self.authenticate = services.AuthStub(self.channel).Authenticate
-        self.status = services.MaintenanceStub(self.channel).Status
+        auth = services.AuthStub(self.channel)
+        self.authenticate: Call[pb.AuthenticateRequest, pb.AuthenticateResponse] = auth.Authenticate
 
     @functools.cached_property
     def express(self) -> DirectCall | None:
@@ -82,11 +103,12 @@ class Link:
 
     @functools.cached_property
     def _peer(self) -> Peer | None:
-        if self._closed or (self._secure and not self._material.ca):
+        material = self._material if self._secure else None
+        if self._closed or (material is not None and not material.ca):
             return None
         try:
             member = parsing.address(self.endpoint, parsing.ETCD_PORT)
-            context = _context(self._material) if self._secure else None
+            context = None if material is None else _context(material)
             return Peer(member.host, member.port, context, self._keepalive)
         except (OSError, ValueError):
             return None  # ssl.SSLError too: gRPC takes the files, or says what is wrong with them
@@ -97,7 +119,7 @@ class Link:
         if streams is not None:
             streams.hold()
 
-    def take_up(self, material: Any) -> None:
+    def take_up(self, material: Material | None) -> None:
         """The short ways are made anew with these PEM texts if they are others; gRPC's stays."""
         if material != self._material:
             self._material = material
@@ -131,7 +153,7 @@ class Link:
             raise NotSent("no connection within the deadline", connected=False) from None
 
 
-def _context(material: Any) -> ssl.SSLContext:
+def _context(material: Material) -> ssl.SSLContext:
     """What gRPC is told too: the same servers are trusted, by the same texts."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.set_alpn_protocols(["h2"])

@@ -22,14 +22,14 @@ REQUEST_LIMIT = "1.5 MiB"
 """What etcd takes in one request, unless it was started with another --max-request-bytes."""
 
 
-def range_op(key: Key, revision: int) -> Any:
+def range_op(key: Key, revision: int) -> pb.RequestOp:
     """Reads an object at a revision; 0 is the present one."""
     return pb.RequestOp(
         request_range=pb.RangeRequest(key=keys.path_of(key).encode(), revision=revision)
     )
 
 
-def compare(key: Key, guard: int) -> Any:
+def compare(key: Key, guard: int) -> pb.Compare:
     """Holds while the object has this revision; with ABSENT, while there is none."""
     path = keys.path_of(key).encode()
     if guard == ABSENT:
@@ -37,7 +37,7 @@ def compare(key: Key, guard: int) -> Any:
     return pb.Compare(key=path, target=pb.Compare.MOD, mod_revision=guard)
 
 
-def operation(change: Change) -> Any:
+def operation(change: Change) -> pb.RequestOp | None:
     """What writes a change; None for a check. Raises InvalidValue for another's name."""
     path = keys.path_of(change.key).encode()
     match change:
@@ -73,7 +73,7 @@ def named_keys(what: Iterable[Key | Selection]) -> str:
     return ", ".join(names[:5]) + (" and others" if len(names) > 5 else "")
 
 
-def too_large(operations: Sequence[Any], problem: ValueTooLarge) -> ValueTooLarge:
+def too_large(operations: Sequence[pb.RequestOp], problem: ValueTooLarge) -> ValueTooLarge:
     """Which object is too large, by its key, or that all of them are together."""
     sizes = {op.request_put.key.decode(): len(op.request_put.value) for op in operations}
     path, size = max(sizes.items(), key=lambda item: item[1])

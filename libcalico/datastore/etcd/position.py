@@ -3,13 +3,14 @@
 A restored store counts its revisions on from the backup: once it was written to, an old revision is
 one of its own, with another past behind it. What differs is the identity of the cluster (a
 restore with a token of its own, as etcd's documentation has it) or the number of elections, which
-a restored cluster counts anew. A member that lags may know of fewer elections too; so whoever
-finds a difference asks the cluster (`watch`). Tested in tests/libcalico/test_etcd_restored.py.
+a restored cluster counts anew. A member that lags may know of fewer elections too; so a
+reader that finds a difference asks the cluster (`watch`).
+Tested in tests/libcalico/test_etcd_restored.py.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from libcalico.datastore.etcd.proto import etcd_pb2 as pb
 
 
 class Position(int):
@@ -19,14 +20,14 @@ class Position(int):
     term: int = 0
 
     @classmethod
-    def of(cls, revision: int, header: Any) -> Position:
+    def of(cls, revision: int, header: pb.ResponseHeader) -> Position:
         """A revision in the history of which a header of etcd's tells."""
         position = cls(revision)
         position.cluster, position.term = header.cluster_id, header.raft_term
         return position
 
 
-def replaced(revision: int, header: Any) -> str:
+def replaced(revision: int, header: pb.ResponseHeader) -> str:
     """The error where a header is `foreign`."""
     return (
         f"etcd is at revision {header.revision}, which did not follow on {revision}:"
@@ -34,10 +35,10 @@ def replaced(revision: int, header: Any) -> str:
     )
 
 
-def foreign(revision: int, header: Any) -> bool:
+def foreign(revision: int, header: pb.ResponseHeader) -> bool:
     """Whether a header tells of another history than the revision's, or of one not so far."""
     if header.revision < revision:
         return True
     if not isinstance(revision, Position):
         return False
-    return bool(header.cluster_id != revision.cluster or header.raft_term < revision.term)
+    return header.cluster_id != revision.cluster or header.raft_term < revision.term

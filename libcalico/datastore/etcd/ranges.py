@@ -11,12 +11,20 @@ Pure. Tested in tests/libcalico/test_etcd_ranges.py.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Protocol
 
 MANY = 16
 """A part of more pages is cut shorter."""
 FEW = 4
 """A part of less than a page divided by this was too short."""
+
+
+class Keys(Protocol):
+    """The keys of an answer; few of them are read."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, at: int, /) -> bytes: ...
 
 
 class Parts:
@@ -33,7 +41,7 @@ class Parts:
         """First key and end of the next request."""
         return self._start, self._bound
 
-    def answer(self, keys: Sequence[bytes], count: int, *, more: bool) -> bool:
+    def answer(self, keys: Keys, count: int, *, more: bool) -> bool:
         """What came of `span`, `count` being all that it holds; returns whether to go on."""
         if more:
             last = keys[-1]
@@ -58,7 +66,7 @@ class Parts:
         self._bound = self._end if rest else min(self._end, _after(self._start, self._length))
         return True
 
-    def _shorten(self, keys: Sequence[bytes]) -> None:
+    def _shorten(self, keys: Keys) -> None:
         """Hold the next part to a longer prefix: one that was right before, else of half a page."""
         if self._proved > self._length:
             self._length = self._proved

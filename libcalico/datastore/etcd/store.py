@@ -17,15 +17,16 @@ Tested against a real etcd in tests/libcalico/test_etcd_store.py.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from contextlib import aclosing
-from typing import Any
+from typing import Protocol, TypeVar
 
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore.etcd import keys
 from libcalico.datastore.etcd import watch as watching
 from libcalico.datastore.etcd.connection import Connection
 from libcalico.datastore.etcd.entries import decode, entry_of
+from libcalico.datastore.etcd.link import Call, Link
 from libcalico.datastore.etcd.operations import (
     compare,
     named_keys,
@@ -73,6 +74,18 @@ MAX_OPERATIONS = 128
 _NEVER = 2**62
 """A revision that nothing was ever written at."""
 _BUILT_IN = ResourceKey("Profile", DEFAULT_ALLOW)
+
+
+class _Answer(Protocol):
+    """An answer of etcd's. Each says at which revision of which history it was made."""
+
+    @property
+    def header(self) -> pb.ResponseHeader:
+        """The member's view of the cluster."""
+
+
+Q = TypeVar("Q")
+A = TypeVar("A", bound=_Answer)
 
 
 class EtcdDatastore:
@@ -143,23 +156,25 @@ class EtcdDatastore:
 
     async def _answers(
         self, selection: Selection, revision: int
-    ) -> AsyncGenerator[tuple[Any, int, bool], None]:
+    ) -> AsyncGenerator[tuple[Sequence[pb.KeyValue], int, bool], None]:
         """The keys of a selection page by page, the revision, whether that was all."""
         parts = Parts(*keys.range_of(selection), PAGE)
         chosen = keys.scattered(selection)
 
-        async def fetch() -> Any:
+        async def fetch() -> pb.RangeResponse:
             first, end = parts.span
             request = pb.RangeRequest(
                 key=first, range_end=end, limit=PAGE, revision=revision, keys_only=bool(chosen)
             )
             return await self._read(lambda link: link.range, request, [selection])
 
-        answer, ahead, more = await fetch(), None, True
+        ahead: asyncio.Task[pb.RangeResponse] | None = None
+        answer: pb.RangeResponse | None = await fetch()
+        assert answer is not None
         revision = revision or Position.of(answer.header.revision, answer.header)
         try:
-            while more:
-                kvs = answer.kvs
+            while answer is not None:
+                kvs: Sequence[pb.KeyValue] = answer.kvs
                 more = parts.answer(_Keys(kvs), answer.count, more=answer.more)
                 # etcd gathers the next page while this one is decoded and consumed.
                 ahead = tasks.start(fetch(), "next page") if more else None
@@ -177,7 +192,7 @@ class EtcdDatastore:
 
     async def _values(
         self, keys: Sequence[bytes], revision: int, selection: Selection
-    ) -> Sequence[Any]:
+    ) -> Sequence[pb.KeyValue]:
         """What stood under these keys at a revision."""
         pairs = []
         for start in range(0, len(keys), MAX_OPERATIONS):
@@ -198,10 +213,10 @@ class EtcdDatastore:
         so: the changes may or may not have been applied, and a reader of the guarded
         objects can tell.
         """
-        compares: list[Any] = []
-        operations: list[Any] = []
+        compares: list[pb.Compare] = []
+        operations: list[pb.RequestOp] = []
         guarded: list[Key] = []
-        leased: list[tuple[Any, int]] = []
+        leased: list[tuple[pb.RequestOp, int]] = []
         seen: set[Key] = set()
         for change in changes:
             if change.key in seen:
@@ -243,7 +258,7 @@ class EtcdDatastore:
             self._follows(before, answer.header)
             raise CommitConflict(_entries(guarded, answer.responses, tolerant=True))
         self._seen = max(self._seen, Position.of(answer.header.revision, answer.header))
-        return int(answer.header.revision)
+        return answer.header.revision
 
     async def require_room(self, key: Key) -> None:
         """Raises DatastoreError unless a write of `key` would be taken now; nothing is written.
@@ -292,7 +307,9 @@ class EtcdDatastore:
         """Close the channels."""
         await self._connection.close()
 
-    async def _read(self, call: Any, request: Any, what: Sequence[Key | Selection]) -> Any:
+    async def _read(
+        self, call: Callable[[Link], Call[Q, A]], request: Q, what: Sequence[Key | Selection]
+    ) -> A:
         before = self._seen
         try:
             answer = await self._connection.read(call, request)
@@ -301,7 +318,7 @@ class EtcdDatastore:
         self._follows(before, answer.header)
         return answer
 
-    def _follows(self, before: Position, header: Any) -> None:
+    def _follows(self, before: Position, header: pb.ResponseHeader) -> None:
         """Raise Replaced for an answer of another history than that of an answer before (ETCD-4).
 
         `before` was there when the question was asked: answers may overtake each other.
@@ -312,12 +329,12 @@ class EtcdDatastore:
             self.when_replaced()
             raise Replaced(replaced(before, header))
 
-    async def _grant(self, put: Any, ttl: int) -> int:
+    async def _grant(self, put: pb.RequestOp, ttl: int) -> int:
         """A lease of its own for a put. A lease whose answer was lost ends by itself."""
         request = pb.LeaseGrantRequest(TTL=ttl)
         answer = await self._connection.read(lambda link: link.grant, request)
         put.request_put.lease = answer.ID
-        return int(answer.ID)
+        return answer.ID
 
     async def _revoke(self, leases: Sequence[int]) -> None:
         for lease in leases:
@@ -328,21 +345,21 @@ class EtcdDatastore:
                 pass  # it ends by itself
 
 
-class _Keys(Sequence[bytes]):
+class _Keys:
     """The keys of an answer, few of which are asked for."""
 
-    def __init__(self, kvs: Any) -> None:
+    def __init__(self, kvs: Sequence[pb.KeyValue]) -> None:
         self._kvs = kvs
 
     def __len__(self) -> int:
         return len(self._kvs)
 
-    def __getitem__(self, at: Any) -> Any:
+    def __getitem__(self, at: int) -> bytes:
         return self._kvs[at].key
 
 
 def _collect(
-    selection: Selection, kv: Any, entries: list[Entry], broken: list[tuple[str, str]]
+    selection: Selection, kv: pb.KeyValue, entries: list[Entry], broken: list[tuple[str, str]]
 ) -> None:
     path = kv.key.decode(errors="replace")
     key = keys.key_of_path(path)
@@ -358,12 +375,12 @@ def _collect(
         entries.append(entry)
 
 
-def _entry(key: Key, kv: Any) -> Entry:
+def _entry(key: Key, kv: pb.KeyValue) -> Entry:
     return decode(key, kv.value, kv.mod_revision)
 
 
 def _entries(
-    keys: Sequence[Key], responses: Sequence[Any], tolerant: bool = False
+    keys: Sequence[Key], responses: Iterable[pb.ResponseOp], tolerant: bool = False
 ) -> dict[Key, Entry | None]:
     entries: dict[Key, Entry | None] = {}
     for key, response in zip(keys, responses, strict=True):

@@ -21,7 +21,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import grpc
 import grpc.aio
@@ -52,22 +51,19 @@ async def watch(
     """
     start = asyncio.get_running_loop().time()
     begun = await _short(connection, selections, revision)
-    link: Link
-    call: Any
+    unasked: grpc.aio.StreamStreamCall | None = None
+    call: grpc.aio.StreamStreamCall | Stream
     if begun is not None:
         link, call, stream, early = begun
     else:
-        (link, call), stream, early = (
-            await connection.open_watch(),
-            _Stream(selections, revision),
-            [],
-        )
+        link, unasked = await connection.open_watch()
+        call, stream, early = unasked, _Stream(selections, revision), []
     try:
-        if begun is None:
+        if unasked is not None:
             async with asyncio.timeout_at(start + connection.timeout):
                 for request in stream.requests():
-                    await call.write(request)
-                early = await _standing(call, stream)
+                    await unasked.write(request)
+                early = await _standing(unasked, stream)
         if stream.strange and foreign(revision, present := await _present(connection)):
             raise Replaced(replaced(revision, present))
         yield Batch([], stream.position(revision))
@@ -125,7 +121,7 @@ async def _short(
     return link, call, stream, early
 
 
-async def _standing(call: Any, stream: _Stream) -> list[_Share]:
+async def _standing(call: grpc.aio.StreamStreamCall | Stream, stream: _Stream) -> list[_Share]:
     """What a stream tells until all of its watches stand."""
     early: list[_Share] = []
     while stream.waiting:
@@ -137,7 +133,7 @@ def _ended(problem: grpc.aio.AioRpcError) -> bool:
     return gone(problem) or problem.code() is grpc.StatusCode.CANCELLED
 
 
-async def _present(connection: Connection) -> Any:
+async def _present(connection: Connection) -> pb.ResponseHeader:
     """What the cluster says of itself, not one member that may lag behind it."""
     request = pb.RangeRequest(key=b"/calico/", count_only=True)
     answer = await connection.read(lambda link: link.range, request)
@@ -159,13 +155,13 @@ async def _decoded(share: _Share) -> AsyncIterator[Batch]:
     yield Batch(batch, share.after)
 
 
-async def _read(call: Any) -> Any:
+async def _read(call: grpc.aio.StreamStreamCall | Stream) -> pb.WatchResponse:
     if isinstance(call, Stream):
         try:
             return pb.WatchResponse.FromString(await call.read())
         except DecodeError:
             raise Broken("an answer that cannot be read") from None
-    response = await call.read()
+    response: pb.WatchResponse = await call.read()
     if response is grpc.aio.EOF:
         raise DatastoreUnavailable("etcd ended the watch")
     return response
@@ -176,7 +172,7 @@ class _Share:
     """Events of one selection; the stream is complete to `before`, with them to `after`."""
 
     selection: Selection
-    events: list[Any]
+    events: list[pb.Event]
     before: int
     after: int
 
@@ -191,16 +187,16 @@ class _Stream:
         self._selections = selections
         self._start = revision
         self._positions = dict.fromkeys(range(1, len(selections) + 1), revision)
-        self._fragments: dict[int, list[Any]] = {}
+        self._fragments: dict[int, list[pb.Event]] = {}
         self.waiting = set(self._positions)
         self.strange = False
-        self._header: Any = None
+        self._header = pb.ResponseHeader()
 
     def position(self, revision: int) -> Position:
         """A revision in the history that this stream tells of."""
         return Position.of(revision, self._header)
 
-    def requests(self) -> list[Any]:
+    def requests(self) -> list[pb.WatchRequest]:
         """The requests that create the watches; their ids count from 1."""
         made = []
         for number, selection in enumerate(self._selections, 1):
@@ -219,7 +215,7 @@ class _Stream:
             )
         return made
 
-    def add_response(self, response: Any) -> list[_Share]:
+    def add_response(self, response: pb.WatchResponse) -> list[_Share]:
         """What a response completes: none or one."""
         number, self._header = response.watch_id, response.header
         if response.compact_revision:
@@ -251,7 +247,7 @@ class _Stream:
         return [_Share(self._selections[number - 1], events, before, after)]
 
 
-def event_of(selection: Selection, raw: Any) -> Event | None:
+def event_of(selection: Selection, raw: pb.Event) -> Event | None:
     """Our event for etcd's; None for a key that is not of the selection."""
     key = keys.key_of_path(raw.kv.key.decode(errors="replace"))
     if key is None or not keys.selects(selection, key):
