@@ -175,7 +175,7 @@ def from_file(path: Path) -> DatastoreConfig:
     documents = yamltext.load(text, subject)
     if len(documents) > 1:
         raise InvalidValue("kind", "...", "the file must hold one CalicoAPIConfig", subject)
-    tree: Any = documents[0].value if documents else None
+    tree = documents[0].value if documents else None
     notices: tuple[str, ...] = ()
     if isinstance(tree, dict) and tree.get("apiVersion") == "v1":
         from libcalico.legacy.apiconfig import as_v3

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import argparse
@@ -33,7 +33,7 @@ def add_version(parser: argparse.ArgumentParser) -> None:
     import argparse
 
     class Version(argparse.Action):
-        def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
             print(version_text(parser.prog))
             parser.exit()
 

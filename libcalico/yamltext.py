@@ -90,17 +90,25 @@ def check_bounds(text: str | bytes, source: str) -> None:
         bounds.check_event(event)
 
 
+@dataclass(slots=True)
+class _Collection:
+    """A list or map whose end is not reached: its anchor, and how many values it holds so far."""
+
+    anchor: str | None
+    size: int = 1
+
+
 class _Bounds:
     """How deep the events of a text go, and how many values its aliases give."""
 
     def __init__(self, source: str) -> None:
         self._source = source
-        self._open: list[list[Any]] = []
-        """Of each collection that is not at its end: its anchor and how many values it holds."""
+        self._open: list[_Collection] = []
+        """The collections that are not at their end, the outermost first."""
         self._sizes: dict[str, int] = {}
         self._aliased = 0
 
-    def check_event(self, event: Any) -> None:
+    def check_event(self, event: yaml.Event) -> None:
         """The next event. Raises `MuslinError`."""
         if isinstance(event, yaml.DocumentStartEvent):
             self._sizes, self._aliased = {}, 0
@@ -109,16 +117,17 @@ class _Bounds:
         elif isinstance(event, yaml.AliasEvent):
             self._alias(event)
         elif isinstance(event, yaml.CollectionStartEvent):
-            self._open.append([event.anchor, 1])
+            self._open.append(_Collection(event.anchor))
             if len(self._open) > MAX_DEPTH:
                 self._refuse(event, f"nested deeper than {MAX_DEPTH} levels")
         elif isinstance(event, yaml.CollectionEndEvent):
-            self._hold(*self._open.pop())
+            collection = self._open.pop()
+            self._hold(collection.anchor, collection.size)
 
-    def _alias(self, event: Any) -> None:
-        if any(anchor == event.anchor for anchor, _ in self._open):
+    def _alias(self, event: yaml.AliasEvent) -> None:
+        if any(one.anchor == event.anchor for one in self._open):
             self._refuse(event, "an alias that contains itself")
-        size = self._sizes.get(event.anchor, 1)
+        size = self._sizes.get(event.anchor or "", 1)
         self._aliased += size
         if self._aliased > MAX_ALIASED:
             self._refuse(event, f"aliases give more than {MAX_ALIASED} values")
@@ -128,23 +137,31 @@ class _Bounds:
         if anchor is not None:
             self._sizes[anchor] = size
         if self._open:
-            self._open[-1][1] += size
+            self._open[-1].size += size
 
-    def _refuse(self, event: Any, why: str) -> NoReturn:
-        raise MuslinError(f"{self._source}: line {event.start_mark.line + 1}: {why}")
+    def _refuse(self, event: yaml.Event, why: str) -> NoReturn:
+        raise MuslinError(f"{self._source}: line {_line(event)}: {why}")
 
 
-def _document(node: Any, text: str | bytes, source: str, is_json: bool) -> Document | None:
+def _line(at: yaml.Event | yaml.Node) -> int:
+    """The line, from 1, on which it begins."""
+    assert at.start_mark is not None
+    return at.start_mark.line + 1
+
+
+def _document(
+    node: yaml.Node | None, text: str | bytes, source: str, is_json: bool
+) -> Document | None:
     if node is None:
         return None
     if is_json or _looks_like_json(node):
         _check_json(node, text, source)
-    document = Document(None, node.start_mark.line + 1)
+    document = Document(None, _line(node))
     document.value = _build(node, "", document, source)
     return None if document.value is None else document
 
 
-def _looks_like_json(node: Any) -> bool:
+def _looks_like_json(node: yaml.Node) -> bool:
     """Whether a document is a flow collection whose first key is in double quotes. Pure."""
     while isinstance(node, yaml.SequenceNode) and node.flow_style and node.value:
         node = node.value[0]
@@ -153,7 +170,7 @@ def _looks_like_json(node: Any) -> bool:
     return bool(node.value[0][0].style == '"')
 
 
-def _check_json(node: Any, text: str | bytes, source: str) -> None:
+def _check_json(node: yaml.Node, text: str | bytes, source: str) -> None:
     try:
         whole = (text.decode() if isinstance(text, bytes) else text).removeprefix("\ufeff")
     except UnicodeDecodeError:
@@ -174,10 +191,10 @@ def _syntax(error: Exception) -> str:
     return f"{where}not valid YAML or JSON: {problem}"
 
 
-def _build(node: Any, path: str, document: Document, source: str) -> Any:
+def _build(node: yaml.Node | None, path: str, document: Document, source: str) -> object:
     if node is None:
         return None
-    line = node.start_mark.line + 1
+    line = _line(node)
     if path:
         document.lines.setdefault(path, line)
     if isinstance(node, yaml.ScalarNode):
@@ -187,9 +204,9 @@ def _build(node: Any, path: str, document: Document, source: str) -> Any:
             _build(item, f"{path}[{index}]", document, source)
             for index, item in enumerate(node.value)
         ]
-    result: dict[str, Any] = {}
+    result: dict[str, object] = {}
     for key_node, value_node in node.value:
-        line = key_node.start_mark.line + 1
+        line = _line(key_node)
         if not isinstance(key_node, yaml.ScalarNode):
             raise MuslinError(f"{source}: line {line}: a key must be text")
         key = str(key_node.value)
@@ -201,7 +218,7 @@ def _build(node: Any, path: str, document: Document, source: str) -> Any:
     return result
 
 
-def _scalar(node: yaml.ScalarNode, source: str) -> Any:
+def _scalar(node: yaml.ScalarNode, source: str) -> object:
     text = str(node.value)
     kind = node.tag.removeprefix(_TAG)
     try:
@@ -217,7 +234,7 @@ def _scalar(node: yaml.ScalarNode, source: str) -> Any:
         kind = node.tag
     if kind in ("str", "timestamp"):
         return text
-    line = node.start_mark.line + 1
+    line = _line(node)
     raise MuslinError(
         f"{source}: line {line}: the tag {node.tag} with {text[:80]!r} is not allowed"
     )

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
-from typing import Any, TypeVar
+from types import TracebackType
+from typing import TypeVar
 from urllib.parse import urlencode
 
 import msgspec
@@ -320,7 +321,12 @@ class _Deadline:
     async def __aenter__(self) -> None:
         await self._timeout.__aenter__()
 
-    async def __aexit__(self, kind: Any, value: Any, trace: Any) -> None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         try:
             await self._timeout.__aexit__(kind, value, trace)
         except TimeoutError:

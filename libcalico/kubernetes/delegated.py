@@ -145,7 +145,7 @@ def _executed(spec: object, cluster: Tree, ca: bytes, folder: Path) -> Credentia
     return _of_status(status, program)
 
 
-def _checked(spec: object) -> dict[str, Any]:
+def _checked(spec: object) -> Tree:
     """The field `exec`, as far as the package relies on it. Raises Problem."""
     if not isinstance(spec, Mapping):
         raise Problem("exec", "must be a map")

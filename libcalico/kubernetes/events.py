@@ -24,7 +24,6 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from libcalico.errors import MuslinError
 from libcalico.kubernetes.client import Client
@@ -286,7 +285,7 @@ class Recorder:
 
     async def _repeat(self, pending: _Pending, count: int) -> int:
         """Say it again; `count` 0 leaves the number as it is. Returns what it is then."""
-        body: dict[str, Any] = {"message": pending.message, "lastTimestamp": _now()}
+        body: dict[str, object] = {"message": pending.message, "lastTimestamp": _now()}
         if count:
             body["count"] = count
         return (await self._client.patch(EVENTS, pending.name, body, pending.about.place)).count

@@ -7,13 +7,12 @@ Tested in tests/libcalico/test_kubernetes_impersonation.py and tests/apiserver/t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 from urllib.parse import quote
 
 _NEEDS_A_NAME = ("as-uid", "as-groups", "as-user-extra")
 
 
-def headers(user: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+def headers(user: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
     """The headers that a user of a kubeconfig asks for, in order. Raises ValueError."""
     name = user.get("as")
     if not name:
@@ -21,14 +20,15 @@ def headers(user: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
             if user.get(key):
                 raise ValueError(f"must name a user where {key} is set")
         return ()
-    pairs = [("Impersonate-User", name), *_more(user)]
-    for header, value in pairs:
+    pairs: list[tuple[str, str]] = []
+    for header, value in [("Impersonate-User", name), *_more(user)]:
         if not isinstance(value, str) or not value.isascii() or not value.isprintable():
             raise ValueError(f"{header} must be printable ASCII text")
+        pairs.append((header, value))
     return tuple(pairs)
 
 
-def _more(user: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _more(user: Mapping[str, object]) -> Iterator[tuple[str, object]]:
     if user.get("as-uid"):
         yield "Impersonate-Uid", user["as-uid"]
     for group in _list(user.get("as-groups"), "as-groups"):
@@ -43,7 +43,7 @@ def _more(user: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield header, value
 
 
-def _list(value: object, where: str) -> list[Any]:
+def _list(value: object, where: str) -> list[object]:
     if value is None:
         return []
     if not isinstance(value, list):

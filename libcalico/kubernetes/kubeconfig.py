@@ -14,18 +14,15 @@ from __future__ import annotations
 import base64
 import binascii
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from libcalico import parsing
 from libcalico.kubernetes.credentials import Access, checked, content_of, token_of
-from libcalico.kubernetes.delegated import Credential, Delegated, Problem, is_needed
+from libcalico.kubernetes.delegated import Credential, Delegated, Problem, Tree, is_needed
 from libcalico.kubernetes.errors import NoAccess
 from libcalico.kubernetes.impersonation import headers
-
-Tree = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +146,7 @@ class Kubeconfig:
         rule = "is empty; set K8S_CURRENT_CONTEXT or mend the file"
         raise NoAccess(f"{self._label}: current-context: {rule}")
 
-    def _named(self, list_name: str, inner: str, name: str) -> tuple[_File, dict[str, Any]]:
+    def _named(self, list_name: str, inner: str, name: str) -> tuple[_File, Tree]:
         for one in self._files:
             listed = one.tree.get(list_name) or ()
             if not isinstance(listed, list | tuple):

@@ -11,7 +11,7 @@ import re
 import sys
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -37,7 +37,7 @@ def level_number(level: str) -> int:
     return _LEVELS.get(level.strip().upper(), logging.INFO)
 
 
-def _fields(record: logging.LogRecord) -> dict[str, Any]:
+def _fields(record: logging.LogRecord) -> dict[str, object]:
     return {key: value for key, value in vars(record).items() if key not in _KNOWN}
 
 
@@ -92,7 +92,7 @@ class JSONFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """One line, also with a traceback."""
-        line: dict[str, Any] = {
+        line: dict[str, object] = {
             "time": _time(record),
             "level": record.levelname,
             "process": self._process,

@@ -9,7 +9,6 @@ import os
 import resource
 import signal
 from collections.abc import Coroutine
-from typing import Any
 
 from libcalico.process import tasks
 
@@ -48,7 +47,7 @@ def keep_secrets() -> None:
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
-def run_until_signal(main: Coroutine[Any, Any, int | None]) -> int:
+def run_until_signal(main: Coroutine[object, object, int | None]) -> int:
     """Run `main` in a fresh event loop until it returns or SIGTERM or SIGINT comes.
 
     A signal cancels `main`, which cleans up in its `finally`; the result is then 0. Else

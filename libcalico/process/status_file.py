@@ -30,7 +30,7 @@ def own_namespace() -> int | None:
 _NAMESPACE = own_namespace()
 
 
-def write(process: str, status: Mapping[str, Any], directory: Path | None = None) -> None:
+def write(process: str, status: Mapping[str, object], directory: Path | None = None) -> None:
     """Write `<directory>/<process>.json` (0644) with `time` (UTC) and `pid` added.
 
     `pid_namespace` says to which namespace the number belongs: a reader in another container

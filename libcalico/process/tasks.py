@@ -20,7 +20,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from libcalico.process.backoff import Backoff
 
@@ -32,10 +32,10 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-_running: set[asyncio.Task[Any]] = set()
+_running: set[asyncio.Task[object]] = set()
 
 
-def start(work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
+def start(work: Coroutine[object, object, T], name: str) -> asyncio.Task[T]:
     """A task of this name; it lives until its end even if its creator forgets it (TSK-1)."""
     task = asyncio.get_running_loop().create_task(work, name=name)
     _running.add(task)
@@ -43,25 +43,25 @@ def start(work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
     return task
 
 
-def _ended(task: asyncio.Task[Any]) -> None:
+def _ended(task: asyncio.Task[object]) -> None:
     _running.discard(task)
     if _untaken(task):
         # A task that waits for this one takes the exception within this turn of the loop, or soon.
         task.get_loop().call_later(UNTAKEN, _tell, task)
 
 
-def _untaken(task: asyncio.Task[Any]) -> bool:
+def _untaken(task: asyncio.Task[object]) -> bool:
     # asyncio's own mark, by which it decides whether to complain when the task is collected.
     return bool(getattr(task, "_log_traceback", False))
 
 
-def _tell(task: asyncio.Task[Any]) -> None:
+def _tell(task: asyncio.Task[object]) -> None:
     if _untaken(task):
         error = task.exception()
         log.error("%s has failed: %r", task.get_name(), error, exc_info=error)
 
 
-async def ended(tasks: Iterable[asyncio.Future[Any]]) -> None:
+async def ended(tasks: Iterable[asyncio.Task[object]]) -> None:
     """Wait until all of these have ended, and take what they raised.
 
     Unlike `asyncio.gather`, it leaves no future behind, whose end nothing would hear of, when the
@@ -75,7 +75,7 @@ async def ended(tasks: Iterable[asyncio.Future[Any]]) -> None:
             task.exception()
 
 
-async def together(works: Iterable[Coroutine[Any, Any, Any]], name: str) -> None:
+async def together(works: Iterable[Coroutine[object, object, object]], name: str) -> None:
     """Do all of these at once, to the end; raises what the first of them that failed raised.
 
     Cancelled, it cancels them and waits for their end.
@@ -162,13 +162,13 @@ class beside:
     At the end of the body the works are cancelled, and awaited.
     """
 
-    def __init__(self, *works: Coroutine[Any, Any, Any], name: str = "") -> None:
+    def __init__(self, *works: Coroutine[object, object, object], name: str = "") -> None:
         self._works, self._name = works, name
-        self._tasks: list[asyncio.Task[Any]] = []
+        self._tasks: list[asyncio.Task[object]] = []
         self._error: BaseException | None = None
         self._ending = False
 
-    async def __aenter__(self) -> list[asyncio.Task[Any]]:
+    async def __aenter__(self) -> list[asyncio.Task[object]]:
         body = asyncio.current_task()
         assert body is not None
         self._body = body
@@ -179,7 +179,7 @@ class beside:
             task.add_done_callback(self._ended)
         return self._tasks
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
+    def _ended(self, task: asyncio.Task[object]) -> None:
         if task.cancelled() or (error := task.exception()) is None or self._error is not None:
             return
         self._error = error

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping as Map
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -81,7 +81,7 @@ class Mapping(Protocol):
 
 
 @runtime_checkable
-class Stored(Protocol):
+class Stored(Mapping, Protocol):
     """A mapping whose objects are written whole."""
 
     def body(self, put: Put, before: Tree | None) -> Tree:
@@ -93,7 +93,7 @@ class Stored(Protocol):
 
 
 @runtime_checkable
-class Patched(Protocol):
+class Patched(Mapping, Protocol):
     """A mapping whose objects belong to Kubernetes, but for some annotations."""
 
     def annotations(self, change: Change, before: Tree) -> dict[str, str | None]:
@@ -109,13 +109,13 @@ class Patched(Protocol):
         """The error of writing what does not exist; None: there is nothing to do."""
 
 
-def metadata(tree: Map[str, Any]) -> Map[str, Any]:
+def metadata(tree: Tree) -> Tree:
     """The metadata of an API object."""
     meta = tree.get("metadata")
     return meta if isinstance(meta, dict) else {}
 
 
-def version(tree: Map[str, Any]) -> int:
+def version(tree: Tree) -> int:
     """The resourceVersion as a number; they are numbers that only grow (KEP-5504)."""
     text = str(metadata(tree).get("resourceVersion", ""))
     return int(text) if text.isdecimal() else 0

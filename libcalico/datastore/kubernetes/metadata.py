@@ -13,7 +13,6 @@ import json
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
-from types import MappingProxyType
 from typing import Any
 
 from libcalico.model.resources.policy import NAME_ANNOTATION
@@ -37,7 +36,6 @@ _LEFT_OUT = (
     "deletionTimestamp",
     "deletionGracePeriodSeconds",
 )
-EMPTY: Mapping[str, Any] = MappingProxyType({})
 _REVERSED = [int(f"{byte:08b}"[::-1], 2) for byte in range(256)]
 
 
@@ -55,13 +53,14 @@ def shown_uid(uid: str) -> str:
     )
 
 
-def packed(kind: str, metadata: Mapping[str, Any], before: Mapping[str, Any] = EMPTY) -> Tree:
+def packed(kind: str, metadata: Tree, before: Tree | None = None) -> Tree:
     """The metadata of a custom resource, of a v3 object's; without a resourceVersion.
 
     Labels and annotations that others gave the custom resource `before` stay where they are.
     """
     annotations, labels = (dict(metadata.get(part) or {}) for part in ("annotations", "labels"))
     annotations.pop(NAME_ANNOTATION, None)
+    before = before or {}
     given = {part: _of_others(before.get(part) or {}) for part in ("annotations", "labels")}
     # What only repeats them would stand still when others change theirs.
     annotations = _without(annotations, given["annotations"])
@@ -88,7 +87,7 @@ def packed(kind: str, metadata: Mapping[str, Any], before: Mapping[str, Any] = E
     return native
 
 
-def unpacked(kind: str, native: Mapping[str, Any]) -> Tree:
+def unpacked(kind: str, native: Tree) -> Tree:
     """The v3 metadata of a custom resource's; policies keep their name where the codec reads it."""
     annotations = dict(native.get("annotations") or {})
     inner = _inner(annotations.pop(PACKED, ""))
@@ -112,7 +111,7 @@ def unpacked(kind: str, native: Mapping[str, Any]) -> Tree:
     return {key: value for key, value in meta.items() if value}
 
 
-def native_metadata(tree: Mapping[str, Any], name: str, namespace: str = "") -> Tree:
+def native_metadata(tree: Tree, name: str, namespace: str = "") -> Tree:
     """The v3 metadata of something that stands for one of Kubernetes' own objects."""
     meta = tree.get("metadata") or {}
     shown = {
@@ -145,7 +144,7 @@ def _without(texts: Mapping[str, str], repeated: Mapping[str, str]) -> dict[str,
     return {key: text for key, text in texts.items() if repeated.get(key) != text}
 
 
-def _owner(reference: Mapping[str, Any], before: str, after: str) -> Tree:
+def _owner(reference: Tree, before: str, after: str) -> Tree:
     owner = dict(reference)
     if owner.get("apiVersion") == before:
         owner["apiVersion"] = after

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
@@ -35,7 +34,7 @@ class ReadOnly:
 
     collection: Collection
     kind: str
-    convert: Callable[[Tree], Any]
+    convert: Callable[[Tree], msgspec.Struct]
     named: Callable[[str, str], str]
     """The name of the resource, of the object's namespace and name."""
     placed: Callable[[ResourceKey], Place | None]

@@ -186,7 +186,7 @@ def _readable(word: str, text: str) -> bool:
     return False
 
 
-def _interfaces(text: str) -> list[Any] | None:
+def _interfaces(text: str) -> list[object] | None:
     """The interfaces of a node as they are told; None where they cannot be read."""
     with suppress(ValueError, RecursionError):
         interfaces = json.loads(text)
@@ -207,19 +207,19 @@ def _pairs(text: str | None) -> tuple[dict[str, str], bool]:
     return {}, False
 
 
-def _counting(raw: bytes) -> Any:
+def _counting(raw: bytes) -> object:
     """What of a Node is ours: not what kubelet and people write into Kubernetes' object."""
     node = msgspec.json.decode(raw)
     spec = {name: one for name, one in node["spec"].items() if name != "addresses"}
     status = {name: one for name, one in node["status"].items() if name != "podCIDRs"}
     annotations = dict(node["metadata"].get("annotations") or {})
-    kube = _json(annotations.pop(KUBE_LABELS, None), dict)
+    kube = _pairs(annotations.pop(KUBE_LABELS, None))[0]
     labels = (node["metadata"].get("labels") or {}).items()
     own = {name: text for name, text in labels if kube.get(name) != text}
     return spec, status, annotations, own
 
 
-def _addresses(tree: Mapping[str, Any], bgp: Mapping[str, Any]) -> list[Tree]:
+def _addresses(tree: Tree, bgp: Tree) -> list[Tree]:
     addresses: list[Tree] = []
     for name in ("ipv4Address", "ipv6Address"):
         with suppress(ValueError):
@@ -240,25 +240,17 @@ def _first_plus_one(cidrs: list[str]) -> str:
     return ""
 
 
-def _set(tree: Tree, path: tuple[str, ...], value: Any) -> None:
+def _set(tree: Tree, path: tuple[str, ...], value: object) -> None:
     for step in path[:-1]:
         tree = tree.setdefault(step, {})
     tree[path[-1]] = value
 
 
-def _get(tree: Mapping[str, Any], path: tuple[str, ...]) -> Any:
+def _get(tree: Tree, path: tuple[str, ...]) -> Any:
     value: Any = tree
     for step in path:
         value = (value or {}).get(step)
     return value if value not in ("", None) else None
-
-
-def _json(text: str | None, kind: type) -> Any:
-    with suppress(ValueError):
-        value = json.loads(text or "")
-        if isinstance(value, kind):
-            return value
-    return kind()
 
 
 def _text(value: object) -> str:

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import ParamSpec, TypeVar
 
 import msgspec
 
@@ -54,6 +54,8 @@ from libcalico.model import Handle, codec
 from libcalico.model.keys import HostKey, Key, ResourceKey, StatusKey
 from libcalico.model.resources.profile import DEFAULT_ALLOW, default_allow
 
+P = ParamSpec("P")
+T = TypeVar("T")
 PAGE, SLICE = 500, 100
 TOGETHER = 16
 """Requests at a time."""
@@ -215,10 +217,12 @@ class KubernetesDatastore:
         if isinstance(mapping, ClusterPolicies) and mapping.lacks_nodes(trees):
             await mapping.read_nodes(self._client)
 
-    async def _in_turn(self, work: Callable[..., Coroutine[Any, Any, Any]], *about: Any) -> Any:
+    async def _in_turn(
+        self, work: Callable[P, Awaitable[T]], *about: P.args, **named: P.kwargs
+    ) -> T:
         # Begun when its turn comes: what is cancelled before has begun nothing.
         async with self._turns:
-            return await work(*about)
+            return await work(*about, **named)
 
     # -- writing -------------------------------------------------------------------------------
 

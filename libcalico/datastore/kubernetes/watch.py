@@ -18,7 +18,6 @@ from collections.abc import AsyncIterator, Sequence
 from collections.abc import Mapping as Map
 from contextlib import aclosing, nullcontext, suppress
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 
@@ -44,6 +43,8 @@ GATHER = 100
 
 Positions = dict[str, int]
 """Path of a collection -> the revision up to which it was read."""
+Word = tuple[str, int, Event | None] | Exception
+"""What a follower says: path, revision and event (None: only progress); or why it has ended."""
 
 
 class Memory:
@@ -96,7 +97,7 @@ async def watch(
 ) -> AsyncIterator[Batch]:
     """Batches of events of all feeds; raises `Compacted` or `DatastoreUnavailable`."""
     family = ",".join(sorted({feed.selection.family for feed in feeds}))
-    queue: asyncio.Queue[tuple[str, int, Event | None] | Exception] = asyncio.Queue(GATHER)
+    queue: asyncio.Queue[Word] = asyncio.Queue(GATHER)
     tasks = []
     for feed in feeds:
         beside = None
@@ -109,7 +110,7 @@ async def watch(
     try:
         while True:
             events: list[Event] = []
-            one: Any = await queue.get()
+            one = await queue.get()
             while True:
                 if isinstance(one, Exception):
                     if events:
@@ -138,7 +139,7 @@ class Beside:
 
 
 async def _follow_nodes(
-    client: Client, feed: Feed, beside: Beside, queue: asyncio.Queue[Any]
+    client: Client, feed: Feed, beside: Beside, queue: asyncio.Queue[Word]
 ) -> None:
     """Policies that speak of nodes into the queue, whenever the nodes are others."""
     mapping = beside.speaking.mapping
@@ -164,7 +165,7 @@ async def _follow(
     client: Client,
     feed: Feed,
     start: int,
-    queue: asyncio.Queue[Any],
+    queue: asyncio.Queue[Word],
     beside: Beside | None = None,
 ) -> None:
     """One collection into the queue, watch after watch; its last word is an exception."""

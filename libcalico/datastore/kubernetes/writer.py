@@ -11,7 +11,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 import msgspec
 
@@ -33,6 +33,8 @@ from libcalico.kubernetes.client import MERGE_PATCH, Client
 from libcalico.kubernetes.errors import UNREADABLE, Busy, Conflict, ObjectNotFound, Unreachable
 from libcalico.model.keys import Key
 
+K = TypeVar("K")
+V = TypeVar("V")
 TRIES = 10
 REMEMBERED = 2000
 TOO_MANY = 429
@@ -114,7 +116,7 @@ class Writer:
         elif not isinstance(mapped, Stored):
             raise _of_kubernetes(change.key)
 
-    async def _put(self, mapped: Any, place: Place, put: Put, guard: int | None) -> Done:
+    async def _put(self, mapped: Stored, place: Place, put: Put, guard: int | None) -> Done:
         for _ in range(TRIES):
             before: Tree | None = None
             if guard != ABSENT:
@@ -138,7 +140,9 @@ class Writer:
                     raise Lost(put.key, now) from None
         raise DatastoreError(f"{put.key}: others changed it {TRIES} times meanwhile")
 
-    async def _before(self, mapped: Any, place: Place, key: Key, guard: int | None) -> Tree | None:
+    async def _before(
+        self, mapped: Stored, place: Place, key: Key, guard: int | None
+    ) -> Tree | None:
         """The object to write over; of the guard's revision where there is a guard."""
         known = self.known(mapped.collection, place, guard) if guard else None
         if known is not None:
@@ -151,8 +155,8 @@ class Writer:
             raise Lost(key, now)
         return now
 
-    async def _create(self, mapped: Any, place: Place, put: Put) -> Done:
-        collection: Collection = mapped.collection
+    async def _create(self, mapped: Stored, place: Place, put: Put) -> Done:
+        collection = mapped.collection
         body = mapped.body(put, None)
         path = collection.path(place.namespace, place.name)
         made = await self._send("POST", collection.path(place.namespace), path, body)
@@ -163,8 +167,8 @@ class Writer:
 
         return Done(put.key, version(made), undo)
 
-    async def _replace(self, mapped: Any, place: Place, put: Put, before: Tree) -> Done:
-        collection: Collection = mapped.collection
+    async def _replace(self, mapped: Stored, place: Place, put: Put, before: Tree) -> Done:
+        collection = mapped.collection
         path = collection.path(place.namespace, place.name)
         body = mapped.body(put, before)
         body["metadata"]["resourceVersion"] = metadata(before)["resourceVersion"]
@@ -188,7 +192,9 @@ class Writer:
         except ObjectNotFound:
             return made
 
-    async def _remove(self, mapped: Any, place: Place, change: Delete, guard: int | None) -> Done:
+    async def _remove(
+        self, mapped: Stored, place: Place, change: Delete, guard: int | None
+    ) -> Done:
         path = mapped.collection.path(place.namespace, place.name)
         for _ in range(TRIES):
             before = await self._before(mapped, place, change.key, guard)
@@ -223,7 +229,7 @@ class Writer:
         raise DatastoreError(f"{change.key}: others changed it {TRIES} times meanwhile")
 
     async def _patch(
-        self, mapped: Any, place: Place | None, change: Change, guard: int | None
+        self, mapped: Patched, place: Place | None, change: Change, guard: int | None
     ) -> Done:
         for _ in range(TRIES):
             tree = await self.read(mapped.collection, place) if place else None
@@ -240,7 +246,7 @@ class Writer:
                     seen = base
                 if not mapped.stands(change, seen, tree):
                     raise Lost(change.key, tree)
-            desired: dict[str, str | None] = mapped.annotations(change, tree)
+            desired = mapped.annotations(change, tree)
             path = mapped.collection.path(place.namespace, place.name)
             if not desired:
                 return self._patched(change, tree)
@@ -315,17 +321,10 @@ class Writer:
         return tree
 
     @staticmethod
-    def _going(mapped: Any, key: Key, tree: Tree) -> bool:
+    def _going(mapped: Stored, key: Key, tree: Tree) -> bool:
         spec = tree.get("spec")
-        return (
-            bool(mapped.two_phases)
-            and isinstance(spec, dict)
-            and spec.get("deleted")
-            in (
-                True,
-                "true",
-            )
-        )
+        marked = isinstance(spec, dict) and spec.get("deleted") in (True, "true")
+        return mapped.two_phases and marked
 
 
 def _of_kubernetes(key: Key) -> DatastoreError:
@@ -340,7 +339,7 @@ def _marked(before: Tree) -> bool | str:
     return "true" if isinstance((before.get("spec") or {}).get("deleted"), str) else True
 
 
-def _keep(table: OrderedDict[Any, Any], at: Any, value: Any) -> None:
+def _keep(table: OrderedDict[K, V], at: K, value: V) -> None:
     table[at] = value
     table.move_to_end(at)
     if len(table) > REMEMBERED:
