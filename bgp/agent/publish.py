@@ -20,6 +20,7 @@ from pathlib import Path
 
 from bgp.speaker.interface import IPNetwork
 from libcalico.local import framing, node_api
+from libcalico.local.frames import ProtocolError
 from libcalico.process.backoff import Backoff
 from libcalico.process.tasks import beside
 
@@ -66,7 +67,7 @@ class Publisher:
         while True:
             try:
                 connection = await framing.connect_unix(self._path, node_api.Hello(process="bgp"))
-            except (OSError, framing.ProtocolError) as error:
+            except (OSError, ProtocolError) as error:
                 log.debug("felix is not there: %s", error)
                 await backoff.wait()
                 continue
@@ -77,7 +78,7 @@ class Publisher:
             try:
                 async with connection:
                     await self._converse(connection)
-            except (OSError, framing.ProtocolError) as error:
+            except (OSError, ProtocolError) as error:
                 log.warning("the connection to felix ended: %s", error)
             finally:
                 self.connected = False

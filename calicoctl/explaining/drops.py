@@ -16,7 +16,7 @@ from calicoctl import borders
 from calicoctl.explaining.talking import ask_felix, felix
 from felix.explain.flow import ICMP, ICMPV6, protocol_name
 from libcalico.errors import MuslinError
-from libcalico.local.framing import ProtocolError
+from libcalico.local.frames import ProtocolError
 from libcalico.local.node_api import (
     CountDrops,
     Denier,

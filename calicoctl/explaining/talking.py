@@ -12,7 +12,8 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from libcalico.errors import MuslinError
-from libcalico.local.framing import Connection, ProtocolError, connect_unix
+from libcalico.local.frames import ProtocolError
+from libcalico.local.framing import Connection, connect_unix
 from libcalico.local.node_api import Hello
 from libcalico.process import paths
 

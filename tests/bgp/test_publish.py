@@ -15,6 +15,7 @@ import pytest
 from bgp.agent import publish
 from bgp.agent.publish import Publisher
 from libcalico.local import framing, node_api
+from libcalico.local.listening import serve_unix
 from libcalico.local.node_api import Path as BestPath
 from libcalico.local.node_api import Paths, PathsBegin, PathsEnd, RefusedPath
 from tests.support.patience import HANG
@@ -77,7 +78,7 @@ def path(tmp_path: Path) -> Path:
 async def test_snapshot_then_changes(path: Path) -> None:
     felix, publisher = Felix(path), Publisher(path)
     publisher.publish([change(1), change(2)])
-    async with running(publisher), await framing.serve_unix(path, felix.hear):
+    async with running(publisher), await serve_unix(path, felix.hear):
         await felix.until(lambda: len(felix.table) == 2)
         assert felix.kinds == [PathsBegin, Paths]  # the gate has not passed: no end mark
         publisher.publish([change(3)])
@@ -97,11 +98,11 @@ async def test_felix_restarts(path: Path) -> None:
     publisher.complete()
     async with running(publisher):
         first = Felix(path)
-        async with await framing.serve_unix(path, first.hear):
+        async with await serve_unix(path, first.hear):
             await first.until(lambda: PathsEnd in first.kinds)
         publisher.publish([change(1, None), change(2)])
         second = Felix(path)
-        async with await framing.serve_unix(path, second.hear):
+        async with await serve_unix(path, second.hear):
             await second.until(lambda: PathsEnd in second.kinds)
             assert second.kinds == [PathsBegin, Paths, PathsEnd]
             assert set(second.table) == {"10.65.2.0/24"}
@@ -111,7 +112,7 @@ async def test_bursts_are_coalesced_and_split(path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(publish, "BATCH", 400)  # a prefix with one next hop counts 4
     felix, publisher = Felix(path), Publisher(path)
     publisher.complete()
-    async with running(publisher), await framing.serve_unix(path, felix.hear):
+    async with running(publisher), await serve_unix(path, felix.hear):
         await felix.until(lambda: PathsEnd in felix.kinds)
         for hop in ("10.0.0.2", "10.0.0.3", "10.0.0.4"):
             publisher.publish([change(number, hop) for number in range(250)])
@@ -124,7 +125,7 @@ async def test_bursts_are_coalesced_and_split(path: Path, monkeypatch: pytest.Mo
 async def test_felix_answers(path: Path) -> None:
     felix, answers = Felix(path), list[Any]()
     publisher = Publisher(path, answers.append)
-    async with running(publisher), await framing.serve_unix(path, felix.hear):
+    async with running(publisher), await serve_unix(path, felix.hear):
         await felix.until(lambda: felix.connection is not None)
         assert felix.connection is not None
         await felix.connection.send(RefusedPath("10.0.0.0/8", "not inside a pool"))
@@ -141,7 +142,7 @@ async def test_many_next_hops_still_fit_into_frames(path: Path) -> None:
         (net, BestPath(str(net), hops)) for net, _ in (change(number) for number in range(5000))
     )
     publisher.complete()
-    async with running(publisher), await framing.serve_unix(path, felix.hear):
+    async with running(publisher), await serve_unix(path, felix.hear):
         await felix.until(lambda: PathsEnd in felix.kinds)
         assert len(felix.table) == 5000
 
@@ -171,5 +172,5 @@ async def test_a_change_while_felix_does_not_read_the_end_mark_is_told(
             publisher.publish([change(1, None), change(2)])
 
     monkeypatch.setattr(framing.Connection, "send", slow)
-    async with running(publisher), await framing.serve_unix(path, felix.hear):
+    async with running(publisher), await serve_unix(path, felix.hear):
         await felix.until(lambda: set(felix.table) == {str(change(2)[0])})

@@ -31,6 +31,7 @@ from typing import Any
 
 from libcalico.datastore.etcd.keys import path_of
 from libcalico.local import framing, node_api
+from libcalico.local.listening import serve_unix
 from libcalico.model import codec
 from libcalico.model.keys import AffinityKey, BlockKey, Key, ResourceKey
 from libcalico.model.resources.ipam import Attribute, Block, BlockAffinity
@@ -76,7 +77,7 @@ class Ear:
     async def _listen(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
-        async with await framing.serve_unix(self.path, self._hear):
+        async with await serve_unix(self.path, self._hear):
             await self._stop.wait()
 
     async def _hear(self, connection: framing.Connection) -> None:

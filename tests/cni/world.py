@@ -29,7 +29,8 @@ from cni.server.daemon import Daemon
 from libcalico.clusterinfo import ensure_initialized
 from libcalico.datastore.etcd.store import EtcdDatastore
 from libcalico.datastore.interface import Datastore, Put
-from libcalico.local.framing import Connection, UnixServer, serve_unix
+from libcalico.local.framing import Connection
+from libcalico.local.listening import UnixServer, serve_unix
 from libcalico.local.node_api import Await, Hello, InForce, Offer, Retract, Unreleased
 from libcalico.model import IPPool, IPPoolSpec, Metadata, Node, ResourceKey
 from libcalico.model.resources.node import NodeBGPSpec, NodeSpec

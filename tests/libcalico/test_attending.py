@@ -13,15 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libcalico.local.framing import (
-    MAX_FRAME,
-    Codec,
-    Connection,
-    ProtocolError,
-    _Cutter,
-    connect_unix,
-    serve_unix,
-)
+from libcalico.local.frames import MAX_FRAME, Cutter, ProtocolError, encode
+from libcalico.local.framing import Connection, connect_unix
+from libcalico.local.listening import serve_unix
 from libcalico.local.node_api import Await, Hello, InForce, PathsEnd, Retract
 from tests.support.patience import HANG
 
@@ -85,7 +79,7 @@ async def test_a_message_is_told_in_the_turn_in_which_it_comes(path: Path) -> No
         await asyncio.sleep(0.05)
         protocol: Any = it._writer.transport.get_protocol()
         turns = 0
-        loop.call_soon(protocol.data_received, Codec().encode(PathsEnd()))
+        loop.call_soon(protocol.data_received, encode(PathsEnd()))
         loop.call_soon(lambda: None)
         while not told.done():
             turns += 1
@@ -108,7 +102,7 @@ async def test_after_a_broken_frame_nothing_is_told(path: Path, frame: bytes, wh
     """FRM-2."""
     ear = Ear()
     async with await serve_unix(path, ear), await connect_unix(path, Hello("cni")) as client:
-        good = Codec().encode(PathsEnd())
+        good = encode(PathsEnd())
         client._writer.write(good + frame + good)
         problem = await ear.end()
         assert isinstance(problem, ProtocolError)
@@ -140,9 +134,9 @@ async def test_what_fails_in_telling_ends_the_connection_and_no_other(path: Path
 )
 def test_messages_are_the_same_however_they_are_cut(names: list[str], cuts: list[int]) -> None:
     sent = [InForce("ns", name, "c") for name in names]
-    whole = b"".join(map(Codec().encode, sent))
+    whole = b"".join(map(encode, sent))
     told: list[Any] = []
-    cutter = _Cutter(Codec(), told.append)
+    cutter = Cutter(told.append)
     ends = sorted({min(cut, len(whole)) for cut in cuts} | {0, len(whole)})
     for start, end in pairwise(ends):
         cutter.feed(whole[start:end])

@@ -31,6 +31,7 @@ from ipam.records.naming import pod_attributes
 from libcalico.datastore.interface import Datastore
 from libcalico.errors import MuslinError
 from libcalico.local import framing
+from libcalico.local.listening import serve_unix
 from node.identity import life, life_sign
 from node.settings import environment
 from node.start import addresses, own_node, startup
@@ -104,7 +105,7 @@ class Node:
         daemon = Daemon(store, self.name, settings, RuntimePodSource())
         self.daemon = daemon
         # Somebody who listens and says nothing, or the daemon would look for felix for ever.
-        felix = await framing.serve_unix(run / "node.sock", _listen)
+        felix = await serve_unix(run / "node.sock", _listen)
         try:
             await daemon.run()
         finally:

@@ -23,6 +23,7 @@ from bgp.peering.peering import Settings
 from bgp.speaker.interface import Event, Peer
 from libcalico.datastore.syncer import Syncer
 from libcalico.local import framing, node_api
+from libcalico.local.listening import UnixServer, serve_unix
 from libcalico.model.keys import AffinityKey, BlockKey, ResourceKey
 from tests.bgp.memory_speaker import Fabric, MemorySpeaker
 from tests.simulation import bgp_settings, cluster
@@ -90,11 +91,11 @@ class Felix:
         self._path, self._address = path, address
         self.table: dict[str, list[str]] = {}
         self.complete = False
-        self._server: framing.UnixServer | None = None
+        self._server: UnixServer | None = None
 
     async def start(self) -> None:
         """Listen."""
-        self._server = await framing.serve_unix(self._path, self._serve)
+        self._server = await serve_unix(self._path, self._serve)
 
     async def stop(self) -> None:
         """Die; the next one has heard of nothing."""
