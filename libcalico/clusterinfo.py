@@ -26,7 +26,7 @@ CALICO_VERSION = "v3.33.1"
 """The release whose bytes we write; Calico's own calicoctl compares it with its own."""
 
 VERSION_ANNOTATION = "muslin/version"
-KEY = ResourceKey("ClusterInformation", "default")
+KEY = ResourceKey.to(ClusterInformation, "default")
 TIERS = (
     ("default", 1_000_000, "Deny"),
     ("kube-admin", 1_000, "Pass"),

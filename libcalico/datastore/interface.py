@@ -18,10 +18,22 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Generic, Protocol, overload, runtime_checkable
 
 from libcalico.errors import DatastoreError
-from libcalico.model.keys import Key, ResourceKey
+from libcalico.model.keys import (
+    AffinityKey,
+    BlockKey,
+    HandleKey,
+    IPAMConfigKey,
+    Key,
+    ResourceKey,
+    T,
+    V,
+)
+
+if TYPE_CHECKING:
+    from libcalico.model.resources.ipam import Block, BlockAffinity, Handle, IPAMConfig
 
 LIST_ATTEMPTS = 3
 ABSENT = 0
@@ -29,15 +41,17 @@ ABSENT = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Generic[V]):
     """One stored object: typed value, the bytes it came from, its modification revision.
+
+    An `Entry[IPPool]` holds an IPPool; a plain `Entry` holds a value of any kind.
 
     `broken` says why a policy could not be decoded; its value is then what `salvage` made of
     it, so that it closes what it was meant to close.
     """
 
     key: Key
-    value: Any
+    value: V
     revision: int
     raw: bytes
     broken: str = ""
@@ -186,6 +200,19 @@ class Replaced(Compacted):
 
 class Datastore(Protocol):
     """Every call has a deadline and raises `DatastoreUnavailable` when it passes."""
+
+    @overload
+    async def get(self, key: ResourceKey[T]) -> Entry[T] | None: ...
+    @overload
+    async def get(self, key: BlockKey) -> Entry[Block] | None: ...
+    @overload
+    async def get(self, key: AffinityKey) -> Entry[BlockAffinity] | None: ...
+    @overload
+    async def get(self, key: HandleKey) -> Entry[Handle] | None: ...
+    @overload
+    async def get(self, key: IPAMConfigKey) -> Entry[IPAMConfig] | None: ...
+    @overload
+    async def get(self, key: Key) -> Entry | None: ...
 
     async def get(self, key: Key) -> Entry | None:
         """The object, or None."""

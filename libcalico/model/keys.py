@@ -9,17 +9,37 @@ Tested in tests/libcalico/test_etcd_keys.py.
 from __future__ import annotations
 
 from ipaddress import IPv4Network, IPv6Network
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple
+
+if TYPE_CHECKING:
+    # With a default (PEP 696), which Python has from 3.13 on: a plain `ResourceKey` is of any kind.
+    from typing_extensions import TypeVar
+
+    T = TypeVar("T")
+    V = TypeVar("V", covariant=True, default=Any)
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
+    V = TypeVar("V", covariant=True)
 
 IPNetwork = IPv4Network | IPv6Network
 
 
-class ResourceKey(NamedTuple):
-    """One v3 resource: kind as written in YAML (`IPPool`), name, namespace or empty."""
+class ResourceKey(NamedTuple, Generic[V]):
+    """One v3 resource: kind as written in YAML (`IPPool`), name, namespace or empty.
+
+    A `ResourceKey[IPPool]` names an IPPool: what a datastore has there is an `Entry[IPPool]`.
+    """
 
     kind: str
     name: str
     namespace: str = ""
+
+    @classmethod
+    def to(cls, kind: type[T], name: str, namespace: str = "") -> ResourceKey[T]:
+        """The key of a resource by its type: `ResourceKey.to(IPPool, "default")`."""
+        return ResourceKey(kind.__name__, name, namespace)
 
     def __str__(self) -> str:
         return f"{self.kind}({self.namespace + '/' if self.namespace else ''}{self.name})"

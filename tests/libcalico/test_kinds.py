@@ -72,3 +72,9 @@ def test_a_key_has_one_path(name: str) -> None:
 def test_the_affinity_of_the_api_is_not_that_of_the_allocator() -> None:
     assert kind_of_family("BlockAffinity") is None
     assert KINDS["BlockAffinity"].family == "BlockAffinityResource"
+
+
+def test_a_key_by_type_is_the_key_by_name() -> None:
+    for kind in KINDS.values():
+        if not kind.internal:
+            assert ResourceKey.to(kind.type, "one", "space") == (kind.name, "one", "space")
