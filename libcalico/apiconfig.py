@@ -74,8 +74,8 @@ class DatastoreConfig:
     """Seconds within which it must say so; else the connection is given up: 10 s after the last
     sign of life at most every status says that the datastore is away."""
     idle: float = 30.0
-    """Seconds without a call after which the connection for single calls is given up: nobody asks
-    there whether the endpoint lives."""
+    """Seconds without a call after which the connection for single calls is given up: nothing pings
+    the endpoint there."""
     by_environment: bool = field(default=False, repr=False, compare=False)
     """Errors name the variable, not the key of a file."""
     notices: tuple[str, ...] = field(default=(), repr=False)
@@ -87,7 +87,7 @@ class DatastoreConfig:
         return tuple(part.strip() for part in self.etcd_endpoints.split(",") if part.strip())
 
     def name(self, attribute: str) -> str:
-        """What an operator calls a setting, where these came from."""
+        """The name of a setting where these came from: a variable, or a key of the file."""
         known = {one.name: one.metadata for one in fields(self) if one.metadata}[attribute]
         return str((self.by_environment and known["env"]) or known["spec"])
 
@@ -211,10 +211,10 @@ def from_file(path: Path) -> DatastoreConfig:
 
 
 def of_node(environ: Mapping[str, str]) -> DatastoreConfig:
-    """Where the programs of a node find the datastore, all of them alike.
+    """The configuration of the programs of a node, the same for all of them.
 
-    The environment, and nothing else, when it holds any of its variables; else the default file
-    if there is one. Raises MuslinError or InvalidValue for a file that cannot be used.
+    The environment is the only source where it sets any of its variables; else the default file
+    counts, if there is one. Raises MuslinError or InvalidValue for a file that cannot be used.
     """
     names = (one.metadata["env"] for one in fields(DatastoreConfig) if one.metadata.get("env"))
     if any(environ.get(f"CALICO_{name}") or environ.get(name) for name in names):
@@ -223,9 +223,10 @@ def of_node(environ: Mapping[str, str]) -> DatastoreConfig:
 
 
 def load(path: str | Path | None, environ: Mapping[str, str]) -> DatastoreConfig:
-    """The file if it is there, else the environment. `path` None means the default file.
+    """The configuration in the file if it exists, else in the environment.
 
-    A file named by hand must exist. Raises MuslinError or InvalidValue.
+    `path` None means the default file; a file named by hand must exist. Raises MuslinError or
+    InvalidValue.
     """
     chosen = Path(path) if path is not None else paths.CALICOCTL_CONFIG
     if chosen.exists() or chosen != paths.CALICOCTL_CONFIG:

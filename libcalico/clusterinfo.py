@@ -48,7 +48,7 @@ def our_version() -> str:
 
 
 def merge_cluster_type(existing: str, added: str) -> str:
-    """A comma list: what was there, then what is new."""
+    """The comma-separated list of the existing words, then the new ones."""
     words = [word.strip() for word in f"{existing},{added}".split(",")]
     return ",".join(dict.fromkeys(word for word in words if word))
 
@@ -56,7 +56,7 @@ def merge_cluster_type(existing: str, added: str) -> str:
 def merged(
     current: ClusterInformation | None, cluster_type: str, version: str = CALICO_VERSION
 ) -> ClusterInformation:
-    """The cluster information as it should be, given what is stored. Pure but for a new GUID."""
+    """The desired cluster information, given what is stored. Pure but for a new GUID."""
     if current is None:
         current = ClusterInformation(metadata=Metadata(name="default"))
     spec = current.spec
@@ -82,8 +82,7 @@ async def ensure_initialized(
 ) -> None:
     """Make sure that cluster information and tiers exist; merges `cluster_type` (`k8s,bgp`).
 
-    A node says which `version` the cluster runs; a command line does not know, and gives none.
-
+    A node says which `version` the cluster runs; a command line does not know it, and passes none.
     Raises DatastoreError.
     """
     for _ in range(ATTEMPTS):

@@ -22,7 +22,7 @@ HINT = "this is a defect of the program; its documentation says where to report 
 
 
 def version_text(program: str) -> str:
-    """What `--version` answers, one line: our version, and the release of Calico we claim."""
+    """The line that `--version` prints: our version, and the release of Calico that we claim."""
     from libcalico.clusterinfo import CALICO_VERSION, our_version
 
     return f"{program} v{our_version()} (Calico {CALICO_VERSION})"
@@ -61,9 +61,9 @@ def daemon_arguments(program: str, says: str, arguments: Sequence[str] | None) -
 
 
 def guarded(program: str, work: Callable[[], int], *, daemon: bool = False) -> int:
-    """The last resort of a program's main: `work`'s exit code, 1 for an error that none foresaw.
+    """The exit code of `work`, or 1 after reporting an unforeseen error.
 
-    SystemExit and KeyboardInterrupt pass.
+    The last resort of a program's main. SystemExit and KeyboardInterrupt pass.
     """
     try:
         return work()

@@ -1,9 +1,9 @@
-"""A version of an object that counts only for a while, unless somebody confirms it.
+"""A version of an object that counts only for a while, unless it is confirmed.
 
-Who writes a policy for the hosts themselves may shut himself out. `calicoctl apply
+An operator who writes a policy for the hosts themselves may shut himself out. `calicoctl apply
 --confirm-within 60s` stores the new version with an annotation that holds the version before
-it and a deadline. Whoever acts on the object takes the earlier version once the deadline has
-passed; `calicoctl confirm` removes the annotation in time. Nothing has to be written, or
+it and a deadline. Felix takes the earlier version once the deadline has passed;
+`calicoctl confirm` removes the annotation in time. Nothing has to be written, or
 reached, for the way back (docs/design/0008-confirm-within.md).
 
 Invariants:
@@ -24,8 +24,8 @@ from msgspec.structs import replace
 from libcalico.errors import NO_DOCUMENT, InvalidValue, MuslinError
 from libcalico.model.base.meta import now_text
 from libcalico.model.codec import decode_value, encode_value
-from libcalico.model.keys import ResourceKey
-from libcalico.model.kinds import key_of
+from libcalico.model.keys import Key, ResourceKey
+from libcalico.model.kinds import Resource, key_of
 
 ANNOTATION = "muslin/unconfirmed"
 KINDS = frozenset(
@@ -42,15 +42,15 @@ KINDS = frozenset(
 """The kinds that felix alone acts on, so that felix alone can go back."""
 
 LEAST, MOST = 5.0, 86400.0
-R = TypeVar("R", bound=msgspec.Struct)
+R = TypeVar("R", bound=Resource)
 
 
 class Unconfirmed(msgspec.Struct, frozen=True, kw_only=True):
-    """What the annotation says. `within` in seconds; `previous` None: there was no object."""
+    """The content of the annotation. `within` in seconds; `previous` None: there was no object."""
 
     deadline: str
     within: float
-    previous: dict[str, Any] | None
+    previous: dict[str, object] | None
 
     @property
     def ends(self) -> datetime:
@@ -62,7 +62,7 @@ class Unconfirmed(msgspec.Struct, frozen=True, kw_only=True):
         return now >= self.ends
 
 
-def read(resource: Any) -> Unconfirmed | None:
+def read(resource: Resource) -> Unconfirmed | None:
     """The annotation of an object, None where there is none. Raises `InvalidValue`."""
     text = resource.metadata.annotations.get(ANNOTATION)
     if text is None:
@@ -86,8 +86,8 @@ def previous(key: ResourceKey, unconfirmed: Unconfirmed) -> Any:
     return decode_value(key, msgspec.json.encode(unconfirmed.previous))
 
 
-def effective(key: Any, resource: Any, now: datetime) -> Any:
-    """What counts of a stored object now: itself, or its predecessor (None: no object)."""
+def effective(key: Key, resource: Any, now: datetime) -> Any:
+    """The version of a stored object that counts now: itself or the one before (None: none)."""
     if resource is None or not isinstance(key, ResourceKey) or key.kind not in KINDS:
         return resource
     try:
@@ -99,12 +99,14 @@ def effective(key: Any, resource: Any, now: datetime) -> Any:
         return resource
 
 
-def unconfirmed(resource: R, stored: Any, within: float, now: datetime | None = None) -> R:
+def unconfirmed(
+    resource: R, stored: Resource | None, within: float, now: datetime | None = None
+) -> R:
     """The resource as it is to be written over `stored` (None: nothing), to be confirmed.
 
-    Raises `MuslinError` for a kind or a time that cannot be.
+    Raises `MuslinError` for a kind or a time that is not allowed.
     """
-    key = key_of(resource)  # type: ignore[arg-type]
+    key = key_of(resource)
     if key.kind not in KINDS:
         raise MuslinError(
             f"{key} cannot be applied until it is confirmed: only {', '.join(sorted(KINDS))} can"
@@ -120,7 +122,7 @@ def unconfirmed(resource: R, stored: Any, within: float, now: datetime | None = 
     return _annotated(resource, msgspec.json.encode(annotation).decode())
 
 
-def _last_confirmed(key: ResourceKey, stored: Any) -> dict[str, Any] | None:
+def _last_confirmed(key: ResourceKey, stored: Resource | None) -> dict[str, object] | None:
     if stored is None:
         return None
     try:
@@ -129,7 +131,7 @@ def _last_confirmed(key: ResourceKey, stored: Any) -> dict[str, Any] | None:
         earlier = None
     if earlier is not None:
         return earlier.previous
-    tree: dict[str, Any] = msgspec.json.decode(encode_value(key, confirmed(stored)))
+    tree: dict[str, object] = msgspec.json.decode(encode_value(key, confirmed(stored)))
     return tree
 
 
@@ -139,7 +141,7 @@ def confirmed(resource: R) -> R:
 
 
 def _annotated(resource: R, text: str | None) -> R:
-    metadata = resource.metadata  # type: ignore[attr-defined]
+    metadata = resource.metadata
     annotations = {name: v for name, v in metadata.annotations.items() if name != ANNOTATION}
     if text is not None:
         annotations[ANNOTATION] = text

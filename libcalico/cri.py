@@ -1,7 +1,7 @@
 """The sandboxes that the container runtime of this node knows.
 
-Whoever collects addresses asks here whether a sandbox still exists. The runtime is asked over
-its CRI socket where one is configured; without one nobody knows, and callers take that for
+The collector of addresses asks here whether a sandbox still exists. The runtime answers over its
+CRI socket where one is configured; without one the answer is unknown, and callers take that for
 "in use".
 """
 
@@ -12,14 +12,14 @@ from typing import Protocol
 
 
 class SandboxSource(Protocol):
-    """Where the list of sandboxes comes from."""
+    """A source of the list of sandboxes."""
 
     @property
     def configured(self) -> bool:
-        """Whether there is somebody to ask."""
+        """Whether a runtime can be asked."""
 
     async def sandboxes(self) -> frozenset[str] | None:
-        """The ids of all sandboxes in whatever state; None where they cannot be learned."""
+        """The ids of all sandboxes in any state; None where they cannot be learned."""
 
 
 class NoSandboxes:
@@ -28,7 +28,7 @@ class NoSandboxes:
     configured = False
 
     async def sandboxes(self) -> frozenset[str] | None:
-        """Unknown."""
+        """None: the sandboxes are unknown."""
         return None
 
 
@@ -41,7 +41,7 @@ class CRISandboxes:
         self._socket, self._seconds = socket, seconds
 
     async def sandboxes(self) -> frozenset[str] | None:
-        """The ids, or None if the runtime does not answer in time or not in CRI v1."""
+        """The ids; None if the runtime does not answer in time, or not in CRI v1."""
         import grpc.aio
 
         options = [("grpc.max_receive_message_length", -1), ("grpc.default_authority", "localhost")]

@@ -24,12 +24,12 @@ IPNetwork = IPv4Network | IPv6Network
 
 
 def file_name(identity: Sequence[str]) -> str:
-    """Such as `k8s default%2Fweb eth0`; identity: orchestrator, workload, endpoint."""
+    """A name such as `k8s default%2Fweb eth0`; identity: orchestrator, workload, endpoint."""
     return " ".join(quote(part, safe="") for part in identity)
 
 
 def too_long(name: str) -> str:
-    """Why no file can have this name, empty if one can: Linux ends names at 255 bytes.
+    """Why a file cannot have this name; empty if it can: Linux limits names to 255 bytes.
 
     Calico's felix shortens nothing, so neither does ours: the reader would look elsewhere. An
     endpoint whose namespace and pod have together some 240 characters has no file with either.
@@ -51,7 +51,7 @@ def content(interface: str, mac: str, networks: Iterable[IPNetwork]) -> bytes:
 
 
 def says(path: Path, expected: bytes) -> bool:
-    """Whether a file says at least this of an endpoint; a predecessor's says something else."""
+    """Whether a file has at least this content; the file of a predecessor differs."""
     try:
         stored = msgspec.json.decode(path.read_bytes())
         desired = msgspec.json.decode(expected)

@@ -19,10 +19,10 @@ _resting = [0, 0]
 
 @contextmanager
 def resting(lasts: Callable[[], bool] = lambda: False) -> Iterator[None]:
-    """No pass of the collector meanwhile; of several callers the last one lets it go on.
+    """Disable collector passes meanwhile; with several callers, until the last one ends.
 
-    `lasts` is asked at the end, unless by an exception: whether all that there is now is to be
-    walked never again. What is garbage in a cycle at that moment stays for ever.
+    `lasts` is called at the end, unless an exception ends it: if true, no later pass walks what
+    exists now. Garbage in a cycle at that moment stays for ever.
     """
     if not _resting[0]:
         _resting[1] = gc.isenabled()

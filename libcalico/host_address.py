@@ -9,6 +9,6 @@ _BROADCAST = IPv4Address("255.255.255.255")
 
 
 def is_host(address: IPv4Address | IPv6Address) -> bool:
-    """Whether packets to this address can go to one other host."""
+    """Whether packets to this address can reach exactly one other host."""
     special = address.is_unspecified or address.is_loopback or address.is_multicast
     return not special and address != _BROADCAST

@@ -63,14 +63,15 @@ def parse(name: str) -> WorkloadEndpointName:
 
 
 def host_interface_name(namespace: str, pod: str, prefix: str = DEFAULT_INTERFACE_PREFIX) -> str:
-    """The host side of a Kubernetes pod: prefix and 11 hex digits of SHA-1
-    (docs/reference/data-model.md#interface-names)."""
+    """The host interface of a Kubernetes pod: prefix and 11 hex digits of SHA-1
+    (docs/reference/data-model.md#interface-names).
+    """
     digest = hashlib.sha1(f"{namespace}.{pod}".encode(), usedforsecurity=False).hexdigest()
     return prefix + digest[:HASH_DIGITS]
 
 
 def host_interface_name_cni(container_id: str, prefix: str = DEFAULT_INTERFACE_PREFIX) -> str:
-    """The host side of a container without Kubernetes: prefix and its id's first 11 characters."""
+    """The host interface without Kubernetes: prefix, first 11 characters of the container's id."""
     return prefix + container_id[:HASH_DIGITS]
 
 

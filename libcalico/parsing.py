@@ -1,6 +1,6 @@
 """The one place where settings (environment, configuration files) become addresses and numbers.
 
-Python's own readers raise errors of five types, take what nobody means (`int("²")` fails after
+Python's own readers raise errors of five types, take what no user means (`int("²")` fails after
 `"²".isdigit()` was true, a text of 5,000 digits raises) and leave the name of the setting out.
 Functions here raise InvalidValue alone, with field, value and what is allowed, or ValueError alone
 where the name is not known yet. Tested in tests/libcalico/test_parsing.py;
@@ -77,9 +77,9 @@ def seconds(field: str, text: str, least: float = 0.0) -> float:
 
 
 def url(field: str, text: str, default_port: int = 0, *, path: bool = False) -> Address:
-    """A server's URL, http or https. Raises InvalidValue, which hides what stands before an `@`.
+    """A server's URL, http or https. Raises InvalidValue, which hides user and password.
 
-    `default_port` 0 means that of the scheme. `path`: a path is allowed behind the address.
+    `default_port` 0 means that of the scheme. `path`: a path is allowed after the address.
     """
     try:
         return address(text, default_port, path=path)
@@ -89,7 +89,7 @@ def url(field: str, text: str, default_port: int = 0, *, path: bool = False) -> 
 
 
 def address(text: str, default_port: int = 0, *, path: bool = False) -> Address:
-    """As `url`, for a text that was checked. Raises ValueError."""
+    """The address of a URL that was checked (see `url`). Raises ValueError."""
     if not text.startswith(("http://", "https://")):
         raise ValueError("it begins with neither http:// nor https://")
     if not text.isascii() or any(sign.isspace() or not sign.isprintable() for sign in text):
@@ -122,7 +122,10 @@ class Proxy:
 
 
 def proxy(text: str) -> Proxy:
-    """`http://[USER:PASSWORD@]HOST[:PORT]`, port 80 where none stands. Raises ValueError."""
+    """The proxy of `http://[USER:PASSWORD@]HOST[:PORT]`; the port is 80 by default.
+
+    Raises ValueError.
+    """
     scheme, separator, rest = text.partition("://")
     if scheme != "http" or not separator:
         raise ValueError("it does not begin with http://")
@@ -140,7 +143,7 @@ def _check_ipv6(host: str) -> None:
 
 
 def shown_url(text: str) -> str:
-    """An URL without what may stand before `@`, and no longer than a line. Pure."""
+    """A URL without user and password, and no longer than a line. Pure."""
     before, separator, rest = text.partition("://")
     if "@" in rest:
         rest = f"...@{rest.rpartition('@')[2]}"

@@ -6,8 +6,8 @@ and `pcsa.<label>`), so every such field becomes one selector over labels. The t
 Calico's to the character (docs/reference/data-model.md#selectors-as-enforced), because names of IP
 sets derive from them.
 
-Every function raises InvalidValue where a part is no selector: then nobody knows whom the
-policy means, and the caller must not widen access. Tested in
+Every function raises InvalidValue where a part is no selector: then it is not known which endpoints
+the policy means, and the caller must not widen access. Tested in
 tests/libcalico/test_policy_selectors.py.
 """
 
@@ -37,7 +37,7 @@ SERVICE_ACCOUNT_PREFIX = "pcsa."
 def policy_selector(policy: Policy) -> str:
     """The selector of the endpoints that a policy applies to; never empty for a NetworkPolicy.
 
-    The empty text, of a GlobalNetworkPolicy without any selector, selects every endpoint.
+    The empty text, for a GlobalNetworkPolicy without any selector, selects every endpoint.
     """
     spec = policy.spec
     if isinstance(policy, NetworkPolicy):

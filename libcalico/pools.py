@@ -1,7 +1,7 @@
 """Rules that hold between IP pools, and between a pool and its blocks
 (docs/reference/data-model.md#ippool).
 
-Pure functions for whoever writes pools: `calicoctl` and node start-up.
+Pure functions for the writers of pools: `calicoctl` and node start-up.
 Tested in tests/libcalico/test_validate.py.
 """
 
@@ -18,7 +18,7 @@ MOVE = "create another pool, and move the pods to it with `calicoctl ipam migrat
 
 
 def network_of(pool: IPPool) -> IPNetwork | None:
-    """The network of a stored pool, which no check may have seen; None where the CIDR is none."""
+    """The network of a stored pool, which may be unchecked; None where its CIDR is invalid."""
     try:
         return pool.spec.network
     except InvalidValue:
@@ -56,7 +56,7 @@ def check_create(
 
 
 def check_update(old: IPPool, new: IPPool) -> None:
-    """Refuse a change of what is fixed: CIDR, block size, LoadBalancer use. Raises InvalidValue."""
+    """Refuse a change of a fixed field: CIDR, block size, LoadBalancer use. Raises InvalidValue."""
     subject = f"IPPool({new.metadata.name})"
     if old.spec.network != new.spec.network:
         rule = f"is fixed at {old.spec.cidr}: {MOVE}"

@@ -28,7 +28,7 @@ _TAG = "tag:yaml.org,2002:"
 
 
 class _Loader(yaml.CSafeLoader):
-    """The C parser with our own idea of which plain words are not text."""
+    """The C parser with our own rules for which plain words are not text."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}
 
@@ -39,7 +39,7 @@ for _tag, _pattern in {
     "int": r"[-+]?(?:0|[1-9][0-9]*)$",
     "float": r"[-+]?(?:(?:0|[1-9][0-9]*)?\.[0-9]+|(?:0|[1-9][0-9]*)\.?(?:[0-9]*[eE][-+]?[0-9]+)?)$",
 }.items():
-    # None: tried whatever the first character is. `0644` matches neither int nor float.
+    # None: tried with any first character. `0644` matches neither int nor float.
     yaml.add_implicit_resolver(_TAG + _tag, re.compile(_pattern), None, Loader=_Loader)
 
 
@@ -75,7 +75,7 @@ def load(text: str | bytes, source: str, *, is_json: bool = False) -> list[Docum
 
 
 def check_bounds(text: str | bytes, source: str) -> None:
-    """Refuse a text that is small and means something endless: whoever reads YAML asks this first.
+    """Refuse a small text that means something endless. Every reader of YAML calls this first.
 
     The C parser composes nodes by recursion, so some ten thousand brackets crash the process; and
     an alias names a tree that may hold others, so a few lines mean more values than memory holds.
@@ -99,7 +99,7 @@ class _Collection:
 
 
 class _Bounds:
-    """How deep the events of a text go, and how many values its aliases give."""
+    """How deep the collections of a text are nested, and how many values its aliases give."""
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -109,7 +109,7 @@ class _Bounds:
         self._aliased = 0
 
     def check_event(self, event: yaml.Event) -> None:
-        """The next event. Raises `MuslinError`."""
+        """Count the next event. Raises `MuslinError` beyond a limit."""
         if isinstance(event, yaml.DocumentStartEvent):
             self._sizes, self._aliased = {}, 0
         elif isinstance(event, yaml.ScalarEvent):
@@ -144,7 +144,7 @@ class _Bounds:
 
 
 def _line(at: yaml.Event | yaml.Node) -> int:
-    """The line, from 1, on which it begins."""
+    """The line, from 1, on which a node or event begins."""
     assert at.start_mark is not None
     return at.start_mark.line + 1
 

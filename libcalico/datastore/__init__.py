@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 UNHURRIED = 0.01
-"""Seconds by which news may be late for who follows what seldom changes."""
+"""Seconds by which events may be late for a process that follows what seldom changes."""
 
 
 async def connect(
@@ -36,7 +36,7 @@ async def connect(
         from libcalico.datastore.kubernetes import opened
 
         return opened(config, os.environ)
-    # gRPC takes 70 ms to import: only who talks to etcd pays.
+    # gRPC takes 70 ms to import: only a process that talks to etcd pays.
     from libcalico.datastore.etcd.store import EtcdDatastore
 
     return EtcdDatastore(config, gather)

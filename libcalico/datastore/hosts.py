@@ -22,7 +22,7 @@ RESOLVE_SECONDS, RETRY_SECONDS = 600.0, 30.0
 
 
 def hosts(config: DatastoreConfig, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The hosts of the endpoints, names or addresses; none where nothing says where it is."""
+    """The hosts of the endpoints, names or addresses; none where no endpoint is configured."""
     if config.datastore_type != apiconfig.KUBERNETES:
         names = (parsing.address(endpoint, path=True).host for endpoint in config.endpoints)
         try:
@@ -39,7 +39,7 @@ def hosts(config: DatastoreConfig, environ: Mapping[str, str]) -> tuple[str, ...
 
 
 async def addresses(names: Iterable[str]) -> AsyncIterator[frozenset[Address]]:
-    """The addresses of these hosts, again and again; once, where all of them are addresses."""
+    """The addresses of these hosts, resolved again and again; once, where all are addresses."""
     literal, named = set(), []
     for name in names:
         try:

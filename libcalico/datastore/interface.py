@@ -163,22 +163,22 @@ class Revision(int):
 
     @classmethod
     def of(cls, own: Mapping[Key, int]) -> Revision:
-        """The last of some."""
+        """The highest of several revisions, with all of them in `own`."""
         revision = cls(max(own.values(), default=0))
         revision.own = own
         return revision
 
 
 def revision_of(revision: int, key: Key) -> int:
-    """The revision that a commit gave an object: what guards its next change."""
+    """The revision that a commit gave an object, for the guard of its next change."""
     return revision.own.get(key, revision) if isinstance(revision, Revision) else revision
 
 
 class CommitConflict(DatastoreError):
     """A guard did not hold; nothing was written.
 
-    `current` has guarded objects as they are, None for one that is gone: those whose guards did
-    not hold, and maybe others. What is not in it was not looked at.
+    `current` has guarded objects as they are now, None for one that is absent: those whose guards
+    did not hold, and maybe others. Objects that are not in it were not read.
     """
 
     def __init__(self, current: dict[Key, Entry | None]) -> None:
@@ -192,7 +192,7 @@ class Compacted(DatastoreError):
 
 
 class Replaced(Compacted):
-    """The store is another one than before, or at an earlier state: somebody put a backup back.
+    """The store is another one, or at an earlier state: a backup was restored.
 
     Revisions that were seen before mean nothing any more; the same numbers come again.
     """
@@ -226,14 +226,14 @@ class Datastore(Protocol):
     async def commit(self, changes: Sequence[Change]) -> int:
         """Apply all or nothing; returns the new revision. Raises `CommitConflict`.
 
-        After a commit of several changes `revision_of` tells the revision of one object.
+        After a commit of several changes, `revision_of` gives the revision of one object.
         """
 
     def watch(self, selections: Sequence[Selection], revision: int) -> AsyncIterator[Batch]:
         """Batches of events after `revision`; raises `Compacted` or `DatastoreUnavailable`."""
 
     async def close(self) -> None:
-        """Give the connection back."""
+        """Close the connection."""
 
 
 @runtime_checkable
@@ -243,16 +243,16 @@ class Paged(Protocol):
     def pages(self, selection: Selection, revision: int = 0) -> AsyncIterator[Listing]:
         """The pages of a listing, all at one revision: `revision`, or the present one.
 
-        At least one page. Raises `Compacted` when that revision is gone meanwhile.
+        There is at least one page. Raises `Compacted` when that revision is compacted meanwhile.
         """
 
 
 @runtime_checkable
 class Rowed(Protocol):
-    """A store that lists resources as rows: no object is made of any."""
+    """A store that lists resources as rows, without making objects of them."""
 
     def rows(self, selection: Selection) -> AsyncIterator[Rows]:
-        """Some rows at a time, all at one revision; at least once."""
+        """The rows in portions, all at one revision; there is at least one portion."""
 
 
 @runtime_checkable
@@ -260,15 +260,18 @@ class Refusing(Protocol):
     """A store that does not own all of its objects."""
 
     def refuse(self, change: Change) -> None:
-        """Raises DatastoreError for a change that it never makes; nothing is asked or written."""
+        """Raise DatastoreError for a change that the store never makes.
+
+        Nothing is read or written.
+        """
 
 
 @runtime_checkable
 class Replaceable(Protocol):
     """A store that may turn out to be another one, or at an earlier state (`Replaced`).
 
-    One caller alone gets the exception, whoever asked first, and may take it for a failure like
-    any other. `when_replaced` is called before, so that nobody goes on by what was known.
+    Only the first caller gets the exception, and may take it for a failure like any other.
+    `when_replaced` is called before that, so that the process drops what it knew.
     """
 
     when_replaced: Callable[[], None]
@@ -276,30 +279,28 @@ class Replaceable(Protocol):
 
 @runtime_checkable
 class Deferring(Protocol):
-    """A store whose watches can wait while their owner has something better to do.
+    """A store whose watches can wait while their owner has urgent work.
 
-    Nothing is lost or reordered by it, only late.
+    Events are only late: none is lost or reordered.
     """
 
     def hold(self) -> None:
-        """Tell nothing for some 20 ms from now; however often that is said, never for more than
-        50 ms together.
-        """
+        """Pause events for some 20 ms from now; repeated calls pause them for 50 ms at most."""
 
 
 @runtime_checkable
 class Bounded(Protocol):
-    """A store that may be full: it goes on to answer and to delete, and takes nothing new."""
+    """A store that may be full: then it still answers and deletes, and refuses new writes."""
 
     full: str
     """Why it was full when it was last written to; empty while it takes writes."""
 
     async def require_room(self, key: Key) -> None:
-        """Raises DatastoreError unless a write of `key` would be taken now; nothing is written."""
+        """Raise DatastoreError unless a write of `key` would succeed now; nothing is written."""
 
 
 async def require_room(store: Datastore, key: Key) -> None:
-    """`Bounded.require_room`; a store of another kind is taken to have room."""
+    """`Bounded.require_room`; a store of another kind counts as having room."""
     if isinstance(store, Bounded):
         await store.require_room(key)
 
@@ -310,7 +311,7 @@ def why_full(store: Datastore) -> str:
 
 
 async def rows_of(store: Datastore, selection: Selection) -> AsyncIterator[Rows]:
-    """The rows of a selection of resources; of a store without rows, made of its pages."""
+    """The rows of a selection of resources; for a store without rows they are made of its pages."""
     if isinstance(store, Rowed):
         async for rows in store.rows(selection):
             yield rows
@@ -320,7 +321,7 @@ async def rows_of(store: Datastore, selection: Selection) -> AsyncIterator[Rows]
 
 
 def name_of(key: Key) -> str:
-    """The name of a resource as rows have it."""
+    """The name of a resource as it stands in rows."""
     assert isinstance(key, ResourceKey)
     return f"{key.namespace}/{key.name}" if key.namespace else key.name
 
@@ -328,7 +329,7 @@ def name_of(key: Key) -> str:
 async def pages_of(
     store: Datastore, selection: Selection, revision: int = 0
 ) -> AsyncIterator[Listing]:
-    """The pages of a listing; a store without pages gives one, of its present revision."""
+    """The pages of a listing; a store without pages gives one page, of its present revision."""
     if not isinstance(store, Paged):
         yield await store.list(selection)
         return
@@ -339,8 +340,8 @@ async def pages_of(
 async def whole_listing(store: Paged, selection: Selection) -> Listing:
     """All pages of a listing as one.
 
-    Begins again at a younger revision where the store forgot one between two pages; raises
-    `Compacted` when that happens `LIST_ATTEMPTS` times.
+    A listing whose revision is compacted between two pages begins again; raises `Compacted` when
+    that happens `LIST_ATTEMPTS` times.
     """
     for attempt in range(LIST_ATTEMPTS):
         entries, broken, revision = list[Entry](), list[tuple[str, str]](), 0

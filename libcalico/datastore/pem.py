@@ -28,7 +28,7 @@ class Material:
 
 
 def labels(config: DatastoreConfig) -> dict[str, str]:
-    """How each text is called in a message: its file, or the setting that holds it."""
+    """How an error names each text: by its file, or by the setting that holds it."""
     return {
         "ca": config.ca_file or "etcdCACert (inline)",
         "cert": config.cert_file or "etcdCert (inline)",
@@ -97,7 +97,7 @@ def _refuse_key(text: bytes, label: str) -> None:
 
 
 def _fit(material: Material, names: dict[str, str]) -> None:
-    """Refuse a key that is not the certificate's."""
+    """Refuse a key that does not belong to the certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     # Whether a key is strong enough is for the connection to say, not for this comparison.
     context.set_ciphers("ALL:@SECLEVEL=0")

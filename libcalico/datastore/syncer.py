@@ -60,7 +60,7 @@ WAITING = 2000
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """The new state of one object; `entry` None: it is gone."""
+    """The new state of one object; `entry` is None when it is gone."""
 
     key: Key
     entry: Entry | None
@@ -68,33 +68,33 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class SyncBatch:
-    """What changed since the batch before. `in_sync`: the snapshot is complete with this one."""
+    """The changes since the batch before. `in_sync`: the snapshot is complete with this one."""
 
     updates: list[Update]
     in_sync: bool
 
 
 class Sink(Protocol):
-    """Takes a family of resources as they are stored, and remembers of them what it needs.
+    """Receives a family of resources as they are stored, and keeps what it needs of them.
 
-    For families of which there may be hundreds of thousands: nothing of them is kept here, and
-    they come at once, not in batches. What a sink is told never raises, whatever the bytes are.
+    For families of hundreds of thousands of objects: the syncer keeps nothing of them, and passes
+    them on at once, not in batches. A sink never raises, whichever bytes it gets.
     """
 
     def begin(self) -> None:
         """A listing begins, perhaps anew: what it does not name until `end` is gone."""
 
     def put_rows(self, rows: Sequence[Row]) -> None:
-        """These are so now; of a listing many may be as they were."""
+        """Receive the present state of resources; in a listing many may be unchanged."""
 
     def end(self, revision: int) -> None:
-        """The listing is complete, as of this revision."""
+        """The listing is complete, at this revision."""
 
     def gone(self, name: str, revision: int) -> None:
-        """This one was deleted, at this revision."""
+        """The resource was deleted at this revision."""
 
     def __len__(self) -> int:
-        """How many there are."""
+        """The number of resources."""
 
 
 @dataclass(slots=True, eq=False)
@@ -110,14 +110,14 @@ class _Feed:
 class Syncer:
     """Follows `selections` of a store. One consumer iterates `batches()`.
 
-    Families that have a sink come to it instead; `in_sync` waits for them too. `connected` is
-    true while every selection is listed or watched without trouble; `error` says what the last
-    trouble was. `on_connection` is called whenever `connected` may be another, `on_replaced` when
-    a selection is about to be listed anew because the store is another one (a backup was put back).
+    Families that have a sink go to it instead; `in_sync` waits for them too. `connected` is true
+    while every selection is listed or watched without trouble; `error` is the last trouble.
+    `on_connection` is called whenever `connected` may have changed, `on_replaced` when a selection
+    is about to be listed anew because the store is another one (a backup was restored).
 
-    `fleeting`: what was made and deleted before the consumer heard of it is told as deleted, too.
-    `resident` takes all that the process has made out of the collector's sight after each
-    first listing; what is garbage in a cycle at that moment stays for ever.
+    `fleeting`: objects that were made and deleted before the consumer saw them are reported as
+    deleted, too. `resident` takes all that the process has made out of the collector's sight after
+    each first listing; garbage in a cycle at that moment stays for ever.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class Syncer:
         return all(feed.listed for feed in self._feeds)
 
     def known(self) -> dict[str, int]:
-        """How many objects of each followed family the datastore has, as far as it was read."""
+        """The number of objects of each followed family, as far as the datastore was read."""
         counts: dict[str, int] = {}
         for feed in self._feeds:
             family = feed.selection.family

@@ -51,7 +51,7 @@ class Finding:
 
 
 def inspect(config: DatastoreConfig, now: datetime | None = None) -> list[Finding]:
-    """What the files say for themselves: readable, PEM, key fits certificate, dates."""
+    """Check the files alone: readable, PEM, key fits certificate, dates."""
     if not any(one.startswith("https://") for one in config.endpoints):
         return []
     try:
@@ -80,12 +80,12 @@ def inspect(config: DatastoreConfig, now: datetime | None = None) -> list[Findin
 
 
 async def probe(config: DatastoreConfig, timeout: float = 3.0) -> list[Finding]:
-    """One handshake with every endpoint: what stands in the way, or what certificate it has."""
+    """Make one handshake with every endpoint: the obstacle, or the certificate that it shows."""
     return list(await asyncio.gather(*(_probe(one, config, timeout) for one in config.endpoints)))
 
 
 async def explain(endpoint: str, config: DatastoreConfig, timeout: float) -> str:
-    """Why the handshake with one endpoint fails; empty when TLS is not what is wrong.
+    """Why the handshake with one endpoint fails; empty when TLS is not at fault.
 
     Takes `timeout` seconds at most, and CONNECT_SECONDS where no kernel answers.
     """
@@ -105,7 +105,7 @@ async def _probe(endpoint: str, config: DatastoreConfig, timeout: float) -> Find
 
 
 class _Probe:
-    """One look at one endpoint."""
+    """The examination of one endpoint."""
 
     def __init__(self, endpoint: str, config: DatastoreConfig) -> None:
         address = parsing.url(config.name("etcd_endpoints"), endpoint, parsing.ETCD_PORT)
@@ -135,7 +135,7 @@ class _Probe:
         return Finding("ok", self.endpoint, shown.described() if shown else "no certificate shown")
 
     async def _plain(self) -> Finding:
-        """Whether a server that is addressed without TLS wants TLS."""
+        """Check that a server that is addressed without TLS does not require it."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
@@ -147,7 +147,7 @@ class _Probe:
         return self._error("it speaks TLS: write https:// and name the CA (etcdCACertFile)")
 
     async def _shake(self, context: ssl.SSLContext, talk: bool = True) -> Certificate | None:
-        """A handshake, and the first answer behind it; raises ssl.SSLError, OSError, EOFError."""
+        """Make a handshake and read the first answer; raises ssl.SSLError, OSError, EOFError."""
         reader, writer = await asyncio.open_connection(
             self.host, self.port, ssl=context, server_hostname=self.host
         )
@@ -162,9 +162,9 @@ class _Probe:
             writer.close()
 
     async def _listen(self, context: ssl.SSLContext) -> NoReturn:
-        """A handshake behind which nothing is said; always raises ssl.SSLError, OSError, EOFError.
+        """Make a handshake and send nothing; always raises ssl.SSLError, OSError, EOFError.
 
-        For a server that has closed once: it closes again.
+        For a server that has closed the connection once: it closes again.
         """
         reader, writer = await asyncio.open_connection(
             self.host, self.port, ssl=context, server_hostname=self.host
@@ -176,7 +176,7 @@ class _Probe:
             writer.close()
 
     async def _server(self, material: Material) -> Certificate | None:
-        """The server's certificate, asked for without judging it."""
+        """The server's certificate, fetched without verifying it."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
@@ -238,10 +238,10 @@ class _Probe:
 
 
 async def _first_word(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-    """The server's answer behind the handshake: in TLS 1.3 it judges our certificate there.
+    """Whether the server answers after the handshake; in TLS 1.3 it judges our certificate there.
 
-    It is listened for first: bytes sent to a server that has closed would reset the connection,
-    and with it the reason, which lies unread. False: that may have happened. Raises ssl.SSLError,
+    First we only listen: bytes sent to a server that has closed would reset the connection, and the
+    reason would be lost unread. False means that this may have happened. Raises ssl.SSLError,
     OSError, EOFError.
     """
     try:

@@ -1,9 +1,9 @@
 """What stands in an X.509 certificate, as far as an operator needs it to see what is wrong.
 
-The TLS libraries say that a certificate "failed verification"; who has to mend it needs its
-subject, issuer, dates and names. Only those are read here, from DER (RFC 5280 section 4.1,
-X.690); trust is decided by the TLS library alone, never by this file. Bytes that are no
-certificate raise ValueError, whatever they are.
+The TLS libraries say that a certificate "failed verification"; an operator who has to mend it needs
+its subject, issuer, dates and names. Only those are read here, from DER (RFC 5280 section 4.1,
+X.690); trust is decided by the TLS library alone, never by this file. All bytes that are no
+certificate raise ValueError.
 
 Tested in tests/libcalico/test_tls.py against openssl(1).
 """
@@ -51,7 +51,7 @@ class Certificate:
         )
 
     def dates(self, now: datetime) -> str:
-        """Why the certificate is not good at `now`, empty when it is."""
+        """Why the certificate is not valid at `now`; empty when it is."""
         if now > self.not_after:
             return f"it expired on {self.not_after:%Y-%m-%d %H:%M} UTC (now {now:%Y-%m-%d %H:%M})"
         if now < self.not_before:

@@ -1,4 +1,4 @@
-"""Where the Kubernetes API is, and who we are to it.
+"""The address of the Kubernetes API, and our credentials there.
 
 Three ways: the service account that the kubelet mounts into a pod, a kubeconfig, and the
 settings `K8S_API_ENDPOINT` and so on of Calico. What lies in files is read again for every
@@ -42,10 +42,10 @@ __all__ = [
 def find(
     config: DatastoreConfig, environ: Mapping[str, str], account: Path = paths.SERVICE_ACCOUNT
 ) -> Source:
-    """The way that is configured: a kubeconfig, an endpoint, else the pod's service account.
+    """The configured access: a kubeconfig, an endpoint, else the pod's service account.
 
-    Single settings (`K8S_API_ENDPOINT`, `K8S_CA_FILE`, ...) win over what the kubeconfig says,
-    as in Calico. Raises NoAccess for what can be known before the first request.
+    Single settings (`K8S_API_ENDPOINT`, `K8S_CA_FILE`, ...) win over the kubeconfig, as in Calico.
+    Raises NoAccess for what can be known before the first request.
     """
     if config.kubeconfig_inline or config.kubeconfig:
         inner = Kubeconfig(config.kubeconfig, config.kubeconfig_inline, config.k8s_context)
@@ -81,7 +81,7 @@ def in_cluster(environ: Mapping[str, str], account: Path = paths.SERVICE_ACCOUNT
 
 
 def _settled(config: DatastoreConfig, below: Access | None) -> Access:
-    """Single settings over a kubeconfig, or alone."""
+    """The single settings over a kubeconfig's, or alone."""
     below = below or Access("")
     ca, cert, key = below.ca, below.cert, below.key
     if config.k8s_ca_file:

@@ -21,7 +21,7 @@ T = TypeVar("T", bound=Object)
 class Batch(Generic[T]):
     """The last state of each object that changed, None for those that are gone.
 
-    `complete`: the list has been told whole, with this batch or an earlier one.
+    `complete`: the whole list has been reported, with this batch or an earlier one.
     """
 
     changes: dict[Name, T | None]
@@ -37,22 +37,22 @@ class Changes(Generic[T]):
         self._wake = asyncio.Event()
 
     def put(self, name: Name, value: T) -> None:
-        """An object is so now."""
+        """Receive the present state of an object."""
         self._waiting[name] = value
         self._wake.set()
 
     def gone(self, name: Name) -> None:
-        """It is gone."""
+        """Note that an object is gone."""
         self._waiting[name] = None
         self._wake.set()
 
     def listed(self) -> None:
-        """All have been told."""
+        """Note that the list is complete."""
         self._complete = True
         self._wake.set()
 
     async def batches(self) -> AsyncIterator[Batch[T]]:
-        """What changed since the batch before; for ever."""
+        """The changes since the batch before, without end."""
         while True:
             await self._wake.wait()
             self._wake.clear()

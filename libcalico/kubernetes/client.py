@@ -42,7 +42,7 @@ IDLE = 2
 
 
 class Client:
-    """The API, as `source` reaches it. `timeout` is the deadline of a request, in seconds."""
+    """A client of the API at `source`. `timeout` is the deadline of a request, in seconds."""
 
     def __init__(
         self, source: Source, *, timeout: float = 30.0, silence: float = 150.0, idle: int = IDLE
@@ -55,11 +55,11 @@ class Client:
 
     @property
     def source(self) -> Source:
-        """The way to the API, for a client with connections of its own."""
+        """The access to the API, for a client with connections of its own."""
         return self._source
 
     async def close(self) -> None:
-        """Give the idle connections back."""
+        """Close the idle connections."""
         while self._idle:
             self._idle.pop()[1].close()
 
@@ -82,7 +82,7 @@ class Client:
         return decode_object(resource, await self.request("GET", resource.path(namespace, name)))
 
     async def create(self, resource: Resource[T], body: object, namespace: str = "") -> T:
-        """Create an object of the given tree; as it is stored. Raises KubernetesError."""
+        """Create an object from a tree; returns it as stored. Raises KubernetesError."""
         raw = msgspec.json.encode(body)
         return decode_object(
             resource, await self.request("POST", resource.path(namespace), body=raw)
@@ -106,7 +106,7 @@ class Client:
     async def replace(
         self, resource: Resource[T], name: str, body: object, namespace: str = ""
     ) -> T:
-        """Write a whole object; with its resourceVersion only if it is still that one."""
+        """Write a whole object; one with a resourceVersion only if that is still current."""
         path = resource.path(namespace, name)
         return decode_object(
             resource, await self.request("PUT", path, body=msgspec.json.encode(body))
@@ -121,7 +121,7 @@ class Client:
     ) -> Page[T]:
         """One page of a list; `limit` 0 is everything at once.
 
-        Raises Gone when the list that `token` goes on with is forgotten.
+        Raises Gone when the list that `token` continues has expired.
         """
         asked = query.parameters()
         if limit:
@@ -139,13 +139,13 @@ class Client:
         *,
         seconds: int = 300,
     ) -> AsyncGenerator[Event[T], None]:
-        """What happens after `revision`; ends when the server ends it, after about `seconds`.
+        """The events after `revision`; ends when the server ends it, after about `seconds`.
 
-        Raises Gone when the revision is forgotten, Unreachable when nothing is heard for the
-        client's `silence` (the server tells a bookmark about once a minute).
+        Raises Gone when the revision has expired, Unreachable when nothing comes for the client's
+        `silence` (the server sends a bookmark about once a minute).
         """
         path = resource.path(query.namespace)
-        # The first, so that whoever waits knows that the watch is there.
+        # The first event says that the watch is established.
         opened: Event[T] = Event(None, None, revision)
         lines = self.lines(path, revision, query.parameters(), seconds=seconds)
         async with aclosing(lines) as open_lines:
@@ -155,7 +155,7 @@ class Client:
     async def lines(
         self, path: str, revision: str, query: Mapping[str, str], *, seconds: int = 300
     ) -> AsyncGenerator[bytes, None]:
-        """The events of a watch as they come; the first is empty: the watch is there.
+        """The events of a watch as lines; the first is empty: the watch is established.
 
         Raises as `watch`.
         """
@@ -181,7 +181,7 @@ class Client:
     async def _begin(
         self, tried: str, access: Access, path: str, asked: Mapping[str, str]
     ) -> tuple[Connection, Head]:
-        """Open a watch, on a connection of its own."""
+        """Open a watch on a connection of its own."""
         async with self._deadline(tried):
             connection = await self._open(access)
             try:
@@ -194,9 +194,9 @@ class Client:
             return connection, head
 
     async def _admitted(self, tried: str, attempt: Callable[[Access], Awaitable[R]]) -> R:
-        """What an attempt gives; after a 401 once more, if there is another access by then.
+        """The result of an attempt; after a 401 it is made again if the access has changed.
 
-        It may have rotated between reading it and being asked for it, or is renewed.
+        The credentials may have rotated between reading and using them, or are renewed.
         """
         access = await self._access(tried)
         try:
@@ -209,7 +209,7 @@ class Client:
             return await attempt(fresh)
 
     async def _access(self, tried: str) -> Access:
-        """The access as of now; one that may take seconds is waited for beside the loop."""
+        """The present access; a source that may take seconds runs in a thread."""
         if not isinstance(self._source, Renewing):
             return self._source()
         async with self._deadline(tried):
@@ -312,7 +312,10 @@ class Client:
 
 
 class _Deadline:
-    """Unreachable, not TimeoutError, when the time is over; what fails inside says what it was."""
+    """Raises Unreachable, not TimeoutError, when the time is over.
+
+    Errors inside name the request.
+    """
 
     def __init__(self, tried: str, seconds: float) -> None:
         self._tried, self._seconds = tried, seconds

@@ -16,7 +16,10 @@ from libcalico.kubernetes.errors import NoAccess
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One way to the API, as of now. PEM texts and the token may be empty."""
+    """The address and credentials of the API at one moment.
+
+    PEM texts and the token may be empty.
+    """
 
     server: str
     ca: bytes = field(default=b"", repr=False)
@@ -43,12 +46,12 @@ class Access:
 
     @property
     def secure(self) -> bool:
-        """Whether it is TLS."""
+        """Whether the URL is https."""
         return self.server.startswith("https://")
 
     @property
     def base(self) -> str:
-        """The path that stands before every path of the API; usually empty."""
+        """The path before every path of the API; usually empty."""
         return parsing.address(self.server, path=True).path
 
 
@@ -58,27 +61,27 @@ Source = Callable[[], Access]
 
 @dataclass(frozen=True, slots=True)
 class Renewing:
-    """A source that may run a program or ask a server, and then takes seconds.
+    """A source that may run a program or ask a server, and so take seconds.
 
-    `refused` is called with an access whose token the API did not take.
+    `refused` is called with an access whose token the API refused.
     """
 
     read: Source
     refused: Callable[[Access], None]
 
     def __call__(self) -> Access:
-        """The access as of now; a call may block. Raises NoAccess."""
+        """The present access; a call may block. Raises NoAccess."""
         return self.read()
 
 
 def refuse(source: Source, access: Access) -> None:
-    """The API did not take this access: the next one has another token, if there is one."""
+    """Tell a source that the API refused this access, so that the next one has another token."""
     if isinstance(source, Renewing):
         source.refused(access)
 
 
 def checked(access: Access) -> Access:
-    """The same, if it can be used at all. Raises NoAccess."""
+    """The same access, if it can be used at all. Raises NoAccess."""
     try:
         parsing.url("the API's address", access.server, path=True)
     except InvalidValue as problem:
@@ -91,7 +94,7 @@ def checked(access: Access) -> Access:
 
 
 def token_of(raw: bytes, where: str) -> str:
-    """A token as it goes into a header, where blanks and line ends have no place.
+    """A token without the blanks and line ends that a header must not have.
 
     Raises NoAccess naming `where`.
     """
@@ -105,7 +108,7 @@ def token_of(raw: bytes, where: str) -> str:
 
 
 def content_of(path: Path, what: str) -> bytes:
-    """What a file holds. Raises NoAccess naming `what` and the file."""
+    """The content of a file. Raises NoAccess naming `what` and the file."""
     try:
         return path.read_bytes()
     except (OSError, ValueError) as problem:

@@ -1,7 +1,7 @@
 """What the API answers, decoded: objects, pages of lists, events of watches.
 
-Bytes that are none of these are Unreachable: somebody else answered. One object that cannot be
-decoded is named, and does not stop the others.
+Bytes that are none of these are Unreachable: something else than the API answered. One
+object that cannot be decoded is named, and does not stop the others.
 Tested in tests/libcalico/test_kubernetes_wire.py and tests/apiserver/test_client.py.
 """
 
@@ -21,14 +21,14 @@ T = TypeVar("T", bound=Object)
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Which objects of a kind: of a namespace, and selectors as the API writes them."""
+    """Which objects of a kind: a namespace, and selectors as the API spells them."""
 
     namespace: str = ""
     fields: str = ""
     labels: str = ""
 
     def parameters(self) -> dict[str, str]:
-        """The selectors as they are asked for."""
+        """The selectors as query parameters."""
         both = {"fieldSelector": self.fields, "labelSelector": self.labels}
         return {name: text for name, text in both.items() if text}
 
@@ -53,7 +53,7 @@ class Page(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Event(Generic[T]):
-    """One change: `value` None is a deletion, or what cannot be decoded (`broken` says why).
+    """One change. `value` None is a deletion, or an object that cannot be decoded (see `broken`).
 
     `name` None is a bookmark: nothing changed up to `revision`.
     """
@@ -115,7 +115,7 @@ def _name_of(raw: msgspec.Raw) -> Name:
 
 
 def decode_event(resource: Resource[T], tried: str, line: bytes) -> Event[T]:
-    """One line of a watch. Raises the error that it tells, Gone among them."""
+    """One line of a watch. Raises the error that the line reports, such as Gone."""
     try:
         event = msgspec.json.decode(line, type=_Event)
         if event.type == "ERROR":

@@ -58,19 +58,19 @@ class Credential:
     """From then on it is asked for anew; None: when the API refuses it."""
 
     def is_over(self) -> bool:
-        """Whether its time is over."""
+        """Whether it has expired."""
         return self.expires is not None and self.expires <= datetime.now(UTC)
 
 
 def is_needed(user: Tree) -> bool:
-    """Whether a user has something that only the package knows."""
+    """Whether a user needs the package for its credential."""
     return any(user.get(name) for name in _DELEGATED)
 
 
 class Delegated:
     """The credential of one user, kept until it expires, is refused or the kubeconfig changes.
 
-    Threads may share it: one asks, and the others wait for that answer.
+    Threads may share it: one fetches the credential, and the others wait for it.
     """
 
     def __init__(self) -> None:
@@ -80,9 +80,9 @@ class Delegated:
         self._loader: Any = None
 
     def credential(self, user: Tree, cluster: Tree, ca: bytes, folder: Path) -> Credential:
-        """The credential as of now; a call may block. Raises Problem.
+        """The present credential; a call may block. Raises Problem.
 
-        `ca` is the cluster's CA (PEM), `folder` that of the file in which the user stands.
+        `ca` is the cluster's CA (PEM), `folder` that of the file that has the user.
         """
         with self._lock:
             asked = user, cluster, ca, folder
@@ -93,7 +93,7 @@ class Delegated:
             return self._held
 
     def refused(self, token: str, cert: bytes) -> None:
-        """The API did not take this: if it is what is held, it is asked for anew."""
+        """Drop the credential if it is this one, which the API refused."""
         with self._lock:
             if self._held is not None and (token, cert) == (self._held.token, self._held.cert):
                 self._held = None
@@ -146,7 +146,7 @@ def _executed(spec: object, cluster: Tree, ca: bytes, folder: Path) -> Credentia
 
 
 def _checked(spec: object) -> Tree:
-    """The field `exec`, as far as the package relies on it. Raises Problem."""
+    """The field `exec`, checked as far as the package relies on it. Raises Problem."""
     if not isinstance(spec, Mapping):
         raise Problem("exec", "must be a map")
     for name in ("command", "apiVersion"):
@@ -268,7 +268,7 @@ def _loaded(name: str, loader: Any) -> Credential:
 
 
 def _without_secrets(text: str, spec: Tree) -> str:
-    """One line of what a program said, without what may be a secret."""
+    """One line of a program's output, without what may be a secret."""
     for one in spec.get("env") or ():
         if len(one["value"]) > 3:
             text = text.replace(one["value"], "...")

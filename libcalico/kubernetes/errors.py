@@ -20,7 +20,7 @@ class KubernetesError(MuslinError):
 
 
 class NoAccess(KubernetesError):
-    """Nothing says where the API is or who we are; the text names what is missing."""
+    """Address or credentials of the API are not configured; the text names what is missing."""
 
 
 class Unreachable(KubernetesError):
@@ -58,7 +58,7 @@ class Gone(ApiError):
 
 
 class Busy(ApiError):
-    """429 or 503: later, after `retry_after` seconds where the server said so."""
+    """429 or 503: try again, after `retry_after` seconds where the server says so."""
 
 
 _BY_STATUS: dict[int, type[ApiError]] = {
@@ -77,7 +77,7 @@ _REMEDIES = {
 
 
 class Status(msgspec.Struct):
-    """`Status` of the API machinery: what a failed request is answered with."""
+    """`Status` of the API machinery: the body of a failed request's answer."""
 
     message: str = ""
     reason: str = ""

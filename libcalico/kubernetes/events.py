@@ -1,7 +1,7 @@
 """Events of Kubernetes (`v1`) about a Pod or a Node: what `kubectl describe` shows below it.
 
-An Event is news and no work: `tell` takes a moment, asks nobody and never fails; what waits is
-bounded, and one task writes it. What is told again is counted in the Event that stands: its name
+An Event is news and no work: `tell` takes a moment, makes no request and never fails; what waits
+is bounded, and one task writes it. What is told again is counted in the Event that stands: its name
 is made of what it says of whom, so that a restart goes on with the same.
 
 Invariants (tests/libcalico/test_events.py, tests/apiserver/test_events.py):
@@ -59,7 +59,7 @@ EVENTS = Resource("v1", "events", Event)
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """Whom an Event is about. A pod without `uid` is asked for before each is written."""
+    """The object of an Event. A pod without `uid` is looked up before each write."""
 
     kind: str
     name: str
@@ -84,7 +84,7 @@ def pod(namespace: str, name: str, uid: str = "") -> About:
 
 @dataclass(slots=True)
 class _Pending:
-    """One Event: what it is to say, how often it was told and not written, and what is written."""
+    """One Event: its text, how often it was recorded since the last write, and what is written."""
 
     about: About
     reason: str
@@ -99,13 +99,13 @@ class _Pending:
 
 
 One = tuple[About, str, str]
-"""By what Events are told apart: about whom, the reason, the subject."""
+"""The identity of an Event: its object, the reason, the subject."""
 
 
 class Recorder:
-    """The Events of one process. `run` writes what `tell` was given; without it nothing is.
+    """The Events of one process. `run` writes what `tell` records; without it nothing is written.
 
-    `component` is who says it, `host` the node on which. `clock` is monotonic, in seconds.
+    `component` and `host` are the reporter and its node. `clock` is monotonic, in seconds.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Recorder:
     def tell(
         self, about: About, reason: str, message: str, subject: str = "", type: str = WARNING
     ) -> None:
-        """Have it said. `subject` parts Events of one reason; the last message stands."""
+        """Record an Event. `subject` separates Events of one reason; the last message stands."""
         one = (about, reason, subject)
         pending = self._known.pop(one, None)
         if pending is None:
@@ -145,7 +145,7 @@ class Recorder:
         self._wake.set()
 
     def holds(self, about: About, reason: str, subject: str = "") -> bool:
-        """Whether what was told is written, or will be; not so when it was given up."""
+        """Whether a recorded Event is written or will be; false once it was given up."""
         return (about, reason, subject) in self._known
 
     async def run(self) -> None:
@@ -167,18 +167,18 @@ class Recorder:
             await self.close()
 
     async def close(self) -> None:
-        """Give the connection back."""
+        """Close the connection."""
         await self._client.close()
 
     async def flush(self) -> None:
-        """Write what waits, once and in its order; what cannot be written is left out."""
+        """Write what waits, once and in its order; what cannot be written is dropped."""
         while self._waiting:
             one = next(iter(self._waiting))
             await self._write(one)
             self._waiting.pop(one, None)
 
     def _next(self) -> tuple[One | None, float | None]:
-        """The Event that is due, else for how long none is (None: until one is told)."""
+        """The Event that is due, else the seconds until one is (None: none waits)."""
         now = self._clock()
         first: float | None = None
         for one in self._waiting:
@@ -191,14 +191,14 @@ class Recorder:
         return None, first
 
     async def _write(self, one: One) -> float:
-        """Write one; for how long to rest afterwards."""
+        """Write one Event; returns the seconds to rest after it."""
         pending = self._known[one]
         self._allowance.spend(self._clock())
         pending.tries += 1
         try:
             await self._send(pending)
         except ObjectNotFound:
-            # The pod is gone, or its namespace: nobody is there to be told.
+            # The pod is gone, or its namespace: no reader is left.
             self._drop(one)
             return 0.0
         except MuslinError as error:
@@ -218,7 +218,7 @@ class Recorder:
         return 0.0
 
     def _rest(self, place: str, seconds: float) -> float:
-        """Leave a namespace alone; for how long all is left alone."""
+        """Leave a namespace alone; returns the seconds for which to rest altogether."""
         if place == _NODE_NAMESPACE:
             return seconds
         now = self._clock()
@@ -227,7 +227,7 @@ class Recorder:
         return 0.0
 
     def _give_up(self, place: str, why: str) -> float:
-        """What waits of a namespace that is refused; for how long to rest."""
+        """Drop what waits for a namespace that is refused; returns the seconds to rest."""
         self._say(f"{why}; Events are left out")
         for one in list(self._waiting):
             if place in (_NODE_NAMESPACE, one[0].place):
@@ -284,7 +284,7 @@ class Recorder:
         return count
 
     async def _repeat(self, pending: _Pending, count: int) -> int:
-        """Say it again; `count` 0 leaves the number as it is. Returns what it is then."""
+        """Count the Event again; `count` 0 leaves its number unchanged. Returns the number."""
         body: dict[str, object] = {"message": pending.message, "lastTimestamp": _now()}
         if count:
             body["count"] = count
@@ -302,35 +302,35 @@ class Recorder:
 
 
 class Allowance:
-    """So many at once, then one every `every` seconds."""
+    """A limit: a burst at once, then one every `every` seconds."""
 
     def __init__(self, burst: int, every: float, now: float) -> None:
         self._burst, self._every = burst, every
         self._left, self._at = float(burst), now
 
     def wait(self, now: float) -> float:
-        """In how many seconds the next may be; 0: now."""
+        """The seconds until the next is allowed; 0: now."""
         self._left = min(self._burst, self._left + (now - self._at) / self._every)
         self._at = now
         return max(0.0, (1.0 - self._left) * self._every)
 
     def spend(self, now: float) -> None:
-        """One is made."""
+        """Use one of the allowance."""
         self.wait(now)
         self._left -= 1.0
 
 
 def name_of(about: About, component: str, reason: str, subject: str = "") -> str:
-    """The name of an Event: whom it is about, and a digest of what it says. Pure."""
+    """The name of an Event: its object's, and a digest of what it says. Pure."""
     said = "\0".join((about.kind, about.uid, component, reason, subject))
     digest = hashlib.sha256(said.encode()).hexdigest()[:16]
     return f"{about.name[:230].rstrip('-.')}.{digest}"
 
 
 def _passing(error: MuslinError) -> bool:
-    """Whether the next attempt may do better: the API is away or busy, or has just begun.
+    """Whether a later attempt may succeed: the API is away or busy, or has just started.
 
-    For a moment after its start it knows no roles, and refuses what is allowed.
+    For a moment after its start it has no roles yet, and refuses what is allowed.
     """
     status = getattr(error, "status", 0)
     if status == 403:

@@ -77,7 +77,10 @@ class Kubeconfig:
         self._delegated = Delegated()
 
     def __call__(self) -> Access:
-        """What it says now; a call may run the user's `exec`. Raises NoAccess of field and file."""
+        """The present access; a call may run the user's `exec`.
+
+        Raises NoAccess of field and file.
+        """
         self._files = list(self._read())
         _, context = self._named("contexts", "context", self._context or self._current())
         at, cluster = self._named("clusters", "cluster", str(context.get("cluster") or ""))
@@ -101,7 +104,7 @@ class Kubeconfig:
         )
 
     def refused(self, access: Access) -> None:
-        """The API did not take this access: what a program gave is asked for anew."""
+        """Drop a credential that a program gave if it is this one, which the API refused."""
         self._delegated.refused(access.token, access.cert)
 
     def _credential(self, of: _File, name: str, user: Tree, cluster: Tree, ca: bytes) -> Credential:
@@ -159,7 +162,7 @@ class Kubeconfig:
 
 
 def _may_be_there(path: Path) -> bool:
-    """False where it does not exist. What else is wrong is said when the file is read."""
+    """False where it does not exist. Other errors are reported when the file is read."""
     try:
         path.stat()
     except (FileNotFoundError, ValueError):

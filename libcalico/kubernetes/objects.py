@@ -34,7 +34,7 @@ class Object(msgspec.Struct, kw_only=True):
 
     @property
     def name(self) -> Name:
-        """Which it is."""
+        """Its namespace and name."""
         return Name(self.metadata.namespace, self.metadata.name)
 
 
@@ -70,7 +70,7 @@ class Resource(Generic[T]):
 
 
 class Conditions(msgspec.Struct):
-    """Of an endpoint: not told counts as ready (API reference of EndpointConditions)."""
+    """The conditions of an endpoint; a missing one counts as ready (API reference)."""
 
     ready: bool | None = None
     serving: bool | None = None
@@ -78,7 +78,7 @@ class Conditions(msgspec.Struct):
 
 
 class Endpoint(msgspec.Struct):
-    """Who stands behind a service."""
+    """One endpoint behind a service."""
 
     addresses: list[str] | None = None
     conditions: Conditions = msgspec.field(default_factory=Conditions)
@@ -87,12 +87,12 @@ class Endpoint(msgspec.Struct):
 
     @property
     def node(self) -> str:
-        """Where it runs, empty when that is not told; v1beta1 tells it among the topology."""
+        """The node it runs on, empty when that is unknown; v1beta1 has it among the topology."""
         return self.nodeName or (self.topology or {}).get(HOSTNAME, "")
 
     @property
     def ready(self) -> bool:
-        """Whether traffic may be sent."""
+        """Whether traffic may be sent to it."""
         return self.conditions.ready is not False
 
 
@@ -133,7 +133,7 @@ class ServicePort(msgspec.Struct):
 
 
 class ServiceSpec(msgspec.Struct):
-    """What is asked of a service."""
+    """The desired state of a service."""
 
     type: str = "ClusterIP"
     clusterIP: str = ""
@@ -146,20 +146,20 @@ class ServiceSpec(msgspec.Struct):
 
 
 class Ingress(msgspec.Struct):
-    """Where a load balancer takes traffic."""
+    """An address at which a load balancer takes traffic."""
 
     ip: str = ""
     hostname: str = ""
 
 
 class LoadBalancer(msgspec.Struct):
-    """Whatever gave the service its addresses says so here."""
+    """The addresses that a load balancer gave the service."""
 
     ingress: list[Ingress] | None = None
 
 
 class ServiceStatus(msgspec.Struct):
-    """How a service is."""
+    """The actual state of a service."""
 
     loadBalancer: LoadBalancer = msgspec.field(default_factory=LoadBalancer)
 
@@ -194,14 +194,14 @@ class Address(msgspec.Struct):
 
 
 class NodeSpec(msgspec.Struct):
-    """What is asked of a node."""
+    """The desired state of a node."""
 
     podCIDRs: list[str] | None = None
     unschedulable: bool = False
 
 
 class NodeStatus(msgspec.Struct):
-    """How a node is."""
+    """The actual state of a node."""
 
     addresses: list[Address] | None = None
 
@@ -218,7 +218,7 @@ class Node(Object, kw_only=True):
 
 
 class LeaseSpec(msgspec.Struct, omit_defaults=True):
-    """Who holds a lease; times are RFC 3339 with microseconds."""
+    """The holder of a lease; times are RFC 3339 with microseconds."""
 
     holderIdentity: str | None = None
     leaseDurationSeconds: int | None = None
@@ -250,7 +250,7 @@ class Container(msgspec.Struct):
 
 
 class PodSpec(msgspec.Struct):
-    """What is asked of a pod."""
+    """The desired state of a pod."""
 
     nodeName: str = ""
     serviceAccountName: str = ""

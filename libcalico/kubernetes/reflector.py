@@ -49,23 +49,23 @@ log = logging.getLogger(__name__)
 
 
 class Sink(Protocol[C]):
-    """Takes what a reflector reads. Nothing here may raise or wait."""
+    """Receives what a reflector reads. Its methods must not raise or wait."""
 
     def put(self, name: Name, value: C) -> None:
-        """An object is so now."""
+        """Receive the present state of an object."""
 
     def gone(self, name: Name) -> None:
-        """It is gone."""
+        """Note that an object is gone."""
 
     def listed(self) -> None:
-        """Everything that there is has been told: after the first list, and after each further."""
+        """Note that every object has been reported: after the first list, and each later one."""
 
 
 class Reflector(Generic[T]):
     """Follows a kind of objects into a sink while `run` runs.
 
-    `connected`: the last thing asked was answered. `error` says what was not. `broken` names
-    objects that could not be decoded (`?`: one whose name could not be read either).
+    `connected`: the last request was answered; else `error` says why not. `broken` names objects
+    that could not be decoded (`?`: one whose name could not be read either).
     """
 
     def __init__(
@@ -170,9 +170,9 @@ class Reflector(Generic[T]):
                 self._sink.put(name, value)
 
     async def _check_history(self) -> None:
-        """After trouble: a store that was put back to an earlier state makes a list necessary.
+        """List anew after trouble if the store was put back to an earlier state.
 
-        A watch from a revision that is yet to come would be silent until it has come.
+        A watch from a revision in the future would be silent until the store reaches it.
         """
         page = await self._client.page(self._resource, self._query, limit=1)
         if _older(page.revision, self._revision):

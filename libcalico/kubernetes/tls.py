@@ -10,7 +10,7 @@ from libcalico.kubernetes.errors import NoAccess
 
 
 class Contexts:
-    """The context of the access that was asked for last."""
+    """The TLS context of the last access."""
 
     def __init__(self) -> None:
         self._made_of: tuple[object, ...] = ()

@@ -102,7 +102,7 @@ class Connection:
         return self.lasting and not gone
 
     def close(self) -> None:
-        """Give it up at once."""
+        """Close it at once."""
         self.lasting = False
         self._writer.transport.abort()
 
@@ -158,7 +158,7 @@ class Connection:
     async def lines(self, head: Head, silence: float) -> AsyncGenerator[bytes, None]:
         """The lines of a body as they come; Unreachable after `silence` seconds without one.
 
-        A body that breaks off raises as well; one that ends as it should just ends.
+        A body that breaks off raises as well; one that ends properly just ends.
         """
         pieces = self.pieces(head)
         buffer = bytearray()
@@ -218,9 +218,9 @@ class Connection:
 
 
 async def _connected(host: str, port: int) -> socket.socket:
-    """A connection to the first address that takes one. Raises OSError, ValueError of a name.
+    """A connection to the first address that accepts one. Raises OSError, ValueError.
 
-    Without TLS: a server with much to do may take longer for that.
+    Without TLS: a busy server may take longer for that. ValueError is for a bad name.
     """
     loop = asyncio.get_running_loop()
     problem: OSError | None = None
@@ -274,7 +274,7 @@ def _unpacked(unpack: zlib._Decompress, piece: bytes, most: int) -> bytes:
 
 @contextlib.contextmanager
 def _named(what: str) -> Iterator[None]:
-    """What a stream raises, as Unreachable."""
+    """Raise the errors of a stream as Unreachable."""
     try:
         yield
     except asyncio.IncompleteReadError:
@@ -286,5 +286,5 @@ def _named(what: str) -> Iterator[None]:
 
 
 def _said(problem: OSError) -> str:
-    """The system's word; asyncio puts its own sentence in its place."""
+    """The system's message; asyncio puts its own sentence in its place."""
     return os.strerror(problem.errno) if problem.errno and problem.errno > 0 else str(problem)

@@ -44,10 +44,10 @@ _UCRED = struct.Struct("3i")
 
 
 class Connection:
-    """One open connection, hellos exchanged. `hello` is the peer's; `peer_uid` the kernel's word.
+    """One open connection, hellos exchanged. `peer_uid` is the peer's uid as the kernel has it.
 
-    `async for message in connection` ends when the peer closes. `send` may be called from
-    several tasks; frames are never interleaved.
+    `hello` is the peer's. `async for message in connection` ends when the peer closes. `send` may
+    be called from several tasks; frames are never interleaved.
     """
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -57,7 +57,7 @@ class Connection:
 
     @property
     def process(self) -> str:
-        """Who the peer says it is: `felix`, `bgp`, `cni`, `calicoctl`."""
+        """The name that the peer gives itself: `felix`, `bgp`, `cni`, `calicoctl`."""
         return self.hello.process
 
     async def send(self, message: Message) -> None:
@@ -73,9 +73,9 @@ class Connection:
         await self._writer.drain()
 
     def send_now(self, *messages: Message) -> bool:
-        """Send messages before this returns; False if they must wait for others, or too long.
+        """Send messages before this returns; False if others wait to be sent, or they are too long.
 
-        What is sent by `send` leaves when the loop comes round, which may be busy for long.
+        `send` leaves it to the loop's next turn, which may be long in coming.
         """
         transport = self._writer.transport
         if self._writer.is_closing() or transport.get_write_buffer_size():
@@ -159,7 +159,7 @@ async def connect_unix(
 ) -> Connection:
     """Connect to `path` and exchange hellos.
 
-    Raises `OSError` (nobody listens, or the connection broke) or `ProtocolError` (no hello
+    Raises `OSError` (no listener, or the connection broke) or `ProtocolError` (no hello
     within `timeout` seconds); both mean: try again with back-off.
     """
     loop, reader = asyncio.get_running_loop(), asyncio.StreamReader(MAX_FRAME)

@@ -21,7 +21,7 @@ import msgspec
 VERSION = 1
 
 ROUTE_PROTOCOL = 109
-"""The rtnetlink protocol number that marks a route as ours, whoever of us writes it (80, 12, 3 are
+"""The rtnetlink protocol number of every route that we write (80, 12, 3 are
 Calico's and BIRD's)."""
 
 ROUTE_METRIC = 1024
@@ -32,7 +32,7 @@ It is never 0, so that replacing a route of ours can never hit a connected route
 
 
 class Hello(msgspec.Struct, tag="hello", frozen=True):
-    """Who speaks: `process` is `felix`, `bgp`, `cni` or `calicoctl`."""
+    """The sender: `process` is `felix`, `bgp`, `cni` or `calicoctl`."""
 
     process: str
     version: int = VERSION
@@ -136,9 +136,9 @@ class Await(msgspec.Struct, tag="await", frozen=True):
 class InForce(msgspec.Struct, tag="in_force", frozen=True):
     """The endpoint is in force; or `error` says why it is not and will not be soon.
 
-    `routes`: only to who asked with `wired`: prefixes that felix wants to lead to the endpoint's
+    `routes`: only for an `Await` with `wired`: prefixes that felix wants to lead to the endpoint's
     link and that the kernel lacks. The asker writes them (`ROUTE_PROTOCOL`, `ROUTE_METRIC`); it
-    is in force then. Whoever of the two comes second writes what is there already.
+    is in force then. The second of the two to come writes what is there already.
     """
 
     namespace: str
@@ -230,7 +230,7 @@ class Watching(msgspec.Struct, tag="watching", frozen=True):
 
 
 class Denier(msgspec.Struct, frozen=True):
-    """Who denied: a rule of a policy or profile, or (without `kind`) the end of `tier` or of all
+    """The denier: a rule of a policy or profile, or (without `kind`) the end of `tier` or of all
     profiles. `rule` is the number of the written rule, from 0, where there is one."""
 
     ingress: bool
@@ -264,7 +264,7 @@ class Dropped(msgspec.Struct, tag="dropped", frozen=True):
 
 
 class CountDrops(msgspec.Struct, tag="count_drops", frozen=True):
-    """How many packets were denied so far, and by whom?"""
+    """Ask how many packets were denied so far, by each denier."""
 
     id: int
 

@@ -29,13 +29,13 @@ class Backoff:
         self._next = initial
 
     def next(self) -> float:
-        """The delay to wait now, in seconds; the following one is longer."""
+        """The delay to wait now, in seconds; the next one is longer."""
         delay = self._next
         self._next = min(self.maximum, delay * self.factor)
         return delay * (1 + self.jitter * (2 * self._random() - 1))
 
     def reset(self) -> None:
-        """Begin anew: something worked."""
+        """Begin with the initial delay again, after a success."""
         self._next = self.initial
 
     async def wait(self) -> None:

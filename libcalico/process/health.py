@@ -27,11 +27,11 @@ _REASONS = {200: "OK", 404: "Not Found", 405: "Method Not Allowed", 503: "Servic
 
 
 class Reporter:
-    """One part of a process that says how it is.
+    """The health of one part of a process.
 
-    `timeout` in seconds: without a heartbeat for that long it counts as dead; 0 means that
-    it has no heartbeat. It is not ready until it says so, unless `ready=True`. `note`: what it does
-    now, where that is worth saying.
+    `timeout` in seconds: without a heartbeat for that long the part counts as dead; 0 means that it
+    has no heartbeat. It is not ready until it reports so, unless `ready=True`. `note` is what it is
+    doing now, where that is worth saying.
     """
 
     def __init__(
@@ -49,29 +49,29 @@ class Reporter:
         self._last = clock()
 
     def alive(self) -> None:
-        """A heartbeat."""
+        """Record a heartbeat."""
         self._last = self._clock()
 
     def ready(self, ready: bool, detail: str = "") -> None:
-        """Say whether this part does its work, and why not. Counts as a heartbeat."""
+        """Report whether this part does its work, and why not. Counts as a heartbeat."""
         self.state(ready, detail)
         self.alive()
 
     def state(self, ready: bool, detail: str = "") -> None:
-        """As `ready`, told by another than this part: no heartbeat.
+        """Set readiness from outside the part, without a heartbeat.
 
-        `detail` says why it is not ready; of what is ready again it says nothing.
+        `detail` says why it is not ready; it is ignored when it is ready again.
         """
         self._ready, self.detail = ready, "" if ready else detail
 
     @property
     def is_alive(self) -> bool:
-        """Whether the heartbeat is young enough."""
+        """Whether the last heartbeat is recent enough."""
         return self.timeout <= 0 or self._clock() - self._last <= self.timeout
 
     @property
     def is_ready(self) -> bool:
-        """Whether it said that it is ready, and still lives."""
+        """Whether the part reported that it is ready, and is alive."""
         return self._ready and self.is_alive
 
 
@@ -97,7 +97,7 @@ class HealthServer:
         self._server: asyncio.Server | None = None
 
     def add(self, reporter: Reporter) -> Reporter:
-        """One more reporter; returned for convenience."""
+        """Add a reporter and return it."""
         self.reporters.append(reporter)
         return reporter
 

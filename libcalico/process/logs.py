@@ -109,7 +109,7 @@ def configure(process: str, level: str = "INFO", fmt: Literal["text", "json"] = 
     """Send all logging of this process to stderr; replaces what was configured before."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JSONFormatter(process) if fmt == "json" else TextFormatter(process))
-    # Who wrote a line, by file, thread and process, is in neither format and costs half of it.
+    # File, thread and process of a record are in neither format, and cost half of the time.
     logging._srcfile = None
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     root = logging.getLogger()

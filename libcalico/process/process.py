@@ -39,7 +39,7 @@ def die_with_parent(signal_number: int = signal.SIGTERM) -> None:
 def keep_secrets() -> None:
     """Keep this process's memory to itself: it holds passwords.
 
-    No core dump, whatever the limits and the kernel's `core_pattern` are, and no other process
+    No core dump, with any limits and any `core_pattern` of the kernel, and no other process
     of the same user may read its memory or environment without CAP_SYS_PTRACE (prctl(2),
     PR_SET_DUMPABLE; core(5)). Programs that it starts begin as usual again, without core dumps.
     """

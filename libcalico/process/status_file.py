@@ -20,7 +20,7 @@ from libcalico.process import paths
 
 
 def own_namespace() -> int | None:
-    """To which namespace this process's number belongs; None without /proc."""
+    """The PID namespace of this process; None without /proc."""
     try:
         return os.stat("/proc/self/ns/pid").st_ino
     except OSError:
@@ -33,10 +33,8 @@ _NAMESPACE = own_namespace()
 def write(process: str, status: Mapping[str, object], directory: Path | None = None) -> None:
     """Write `<directory>/<process>.json` (0644) with `time` (UTC) and `pid` added.
 
-    `pid_namespace` says to which namespace the number belongs: a reader in another container
-    cannot look it up.
-
-    The directory is `/var/run/calico/status` unless given. Raises OSError.
+    `pid_namespace` is the namespace of that number: a reader in another container cannot look it
+    up. The directory is `/var/run/calico/status` unless given. Raises OSError.
     """
     folder = directory or paths.STATUS
     folder.mkdir(parents=True, exist_ok=True)

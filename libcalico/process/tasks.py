@@ -36,7 +36,7 @@ _running: set[asyncio.Task[object]] = set()
 
 
 def start(work: Coroutine[object, object, T], name: str) -> asyncio.Task[T]:
-    """A task of this name; it lives until its end even if its creator forgets it (TSK-1)."""
+    """Start a task of this name; it runs to its end even if its creator forgets it (TSK-1)."""
     task = asyncio.get_running_loop().create_task(work, name=name)
     _running.add(task)
     task.add_done_callback(_ended)
@@ -62,10 +62,10 @@ def _tell(task: asyncio.Task[object]) -> None:
 
 
 async def ended(tasks: Iterable[asyncio.Task[object]]) -> None:
-    """Wait until all of these have ended, and take what they raised.
+    """Wait until all of these tasks have ended, and retrieve their exceptions.
 
-    Unlike `asyncio.gather`, it leaves no future behind, whose end nothing would hear of, when the
-    one who waits is cancelled in the turn in which the last of them ends.
+    `asyncio.gather` would leave a future behind whose exception is never retrieved, when the caller
+    is cancelled in the turn in which the last task ends; this does not.
     """
     tasks = tuple(tasks)
     if tasks:
@@ -76,9 +76,9 @@ async def ended(tasks: Iterable[asyncio.Task[object]]) -> None:
 
 
 async def together(works: Iterable[Coroutine[object, object, object]], name: str) -> None:
-    """Do all of these at once, to the end; raises what the first of them that failed raised.
+    """Run all of these at once, to the end; raises what the first failed one raised.
 
-    Cancelled, it cancels them and waits for their end.
+    When it is cancelled, it cancels them and waits for their end.
     """
     tasks = [start(work, name) for work in works]
     try:
@@ -103,12 +103,12 @@ class Background:
         self._problems: dict[str, str] = {}
 
     def keep(self, name: str, work: Callable[[], Awaitable[object]]) -> None:
-        """Do this until it returns, again after each failure; nothing if it is under way."""
+        """Run this until it returns, again after each failure; nothing if it is running already."""
         if not self.busy(name):
             self._tasks[name] = start(self._keep(name, work), name)
 
     def busy(self, name: str) -> bool:
-        """Whether this work is under way, or waits to begin again."""
+        """Whether this work is running, or waits to begin again."""
         task = self._tasks.get(name)
         return task is not None and not task.done()
 
@@ -139,18 +139,18 @@ class Background:
             log.warning("%s failed and is tried again: %s", name, reason, exc_info=trace)
 
     def conditions(self) -> list[tuple[str, str]]:
-        """(work, why it does not work now) of what failed last."""
+        """(work, reason) for each work whose last attempt failed."""
         return [(name, f"failed and is tried again: {why}") for name, why in self._problems.items()]
 
     def cancel(self, name: str) -> None:
-        """End this work, and what is to be said of it."""
+        """Stop this work, and drop its condition."""
         self._problems.pop(name, None)
         task = self._tasks.pop(name, None)
         if task is not None:
             task.cancel()
 
     def stop(self) -> None:
-        """End all of it."""
+        """Stop all work."""
         for name in list(self._tasks):
             self.cancel(name)
 

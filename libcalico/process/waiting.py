@@ -6,7 +6,7 @@ import asyncio
 
 
 async def set_within(event: asyncio.Event, seconds: float | None) -> bool:
-    """Wait for an event, `seconds` at most (None: for ever); whether it was set."""
+    """Wait for an event, at most `seconds` (None: without limit); returns whether it was set."""
     try:
         async with asyncio.timeout(seconds):
             return await event.wait()

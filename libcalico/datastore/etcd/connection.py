@@ -1,13 +1,13 @@
 """Channels to the members of an etcd cluster: failover, login, deadlines, clear errors.
 
-One channel per endpoint; the one that answered last is asked first, the very first is drawn
-by lot, so that the nodes of a cluster spread over its members. A read may be repeated on
+There is one channel per endpoint. The endpoint that answered last is asked first; the very first
+is drawn by lot, so that the nodes of a cluster spread over its members. A read may be repeated on
 another endpoint. A write is sent only over a channel that is up, and is repeated only where
 it cannot happen twice: when it certainly was not carried out, or when every change of it is
 guarded, so that the second of two fails its guards. A lost answer whose write may have
 happened is reported, never guessed (ETCD-1). A member that lost its leader says so at once.
 
-Certificates that were renewed on disk are taken up when a connection fails. When nobody
+Certificates that were renewed on disk are taken up when a connection fails. When no member
 answers, TLS is looked into (libcalico/datastore/tls.py) before the error is raised.
 
 Invariant ETCD-1: a write that may have been carried out is not sent again, unless guards on all
@@ -54,12 +54,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ROUNDS = 3
-"""How often everybody is asked when nobody listens; who hangs is asked until the deadline."""
+"""How often every endpoint is tried when all refuse; one that hangs is tried until the deadline."""
 ROUND_PAUSE = 0.3
 PATIENCE = 1.5
 """Seconds after which a guarded write is sent again: a leader that died took it along."""
 FREQUENT = 3
-"""Guarded writes after which the next ones get a connection of their own (express.py)."""
+"""Guarded writes after which the next ones get a connection of their own (direct_call.py)."""
 EXPLAIN_SHARE = 0.5
 """Of the time that a call has, what it may take besides to say why a handshake fails."""
 WARN_AGAIN = 300.0
@@ -73,7 +73,7 @@ T = TypeVar("T")
 
 
 class Connection:
-    """All endpoints together. `gather`: seconds that events may wait after a quiet time."""
+    """The endpoints of one cluster. `gather`: seconds that events may wait after a quiet time."""
 
     def __init__(self, config: DatastoreConfig, gather: float = 0.0) -> None:
         if not config.endpoints:
@@ -108,16 +108,19 @@ class Connection:
 
     @property
     def prompt(self) -> bool:
-        """Whether the next guarded write goes the short way."""
+        """Whether the next guarded write goes over the direct connection."""
         link = self._links[self._first] if self._links else None
         return self._writes > FREQUENT and bool(link and link.express and link.express.ready)
 
     async def read(self, call: Callable[[Link], Call[Q, A]], request: Q) -> A:
-        """A call that may be repeated elsewhere. Raises DatastoreUnavailable, Compacted..."""
+        """Make a call that may be repeated on another endpoint.
+
+        Raises DatastoreUnavailable, Compacted...
+        """
         return await self._rounds(functools.partial(self._once, call, request))
 
     async def write(self, request: pb.TxnRequest, guarded: bool) -> pb.TxnResponse:
-        """A transaction that must not happen twice (ETCD-1). `guarded`: all of it is."""
+        """Make a transaction at most once (ETCD-1). `guarded`: every change of it has a guard."""
         write = _Write(self, request, guarded)
         if guarded and (answer := await self._at_once(write)) is not None:
             return answer
@@ -136,10 +139,10 @@ class Connection:
         )
 
     async def _at_once(self, write: _Write) -> pb.TxnResponse | None:
-        """The answer of a connection of our own, or None: then gRPC's is asked, as ever."""
+        """The answer over a connection of our own, or None: then the caller asks through gRPC."""
         links = self._all()
         link = links[self._first]
-        # Whoever writes a few times and ends needs no second connection.
+        # A process that writes a few times and ends needs no second connection.
         self._writes += 1
         express = link.express if self._writes > FREQUENT else None
         # A login that is empty is one, too: etcd knows no users.
@@ -163,8 +166,9 @@ class Connection:
             return None
 
     def _no_short_way(self, link: Link, failure: str, what: str) -> None:
-        """Said once; perhaps there are newer certificates, of which gRPC's connection, which
-        stands, knows nothing yet.
+        """Log it once per endpoint, and read the certificates again.
+
+        They may be newer than those with which gRPC's connection was made.
         """
         if (link.endpoint, what) not in self._without:
             self._without.add((link.endpoint, what))
@@ -174,7 +178,7 @@ class Connection:
                 link.take_up(self._read_material())
 
     async def open_watch(self) -> tuple[Link, grpc.aio.StreamStreamCall]:
-        """A watch stream of gRPC's on an endpoint that is up."""
+        """Open a watch stream through gRPC, on an endpoint that is up."""
 
         async def begin(link: Link, share: float) -> tuple[Link, grpc.aio.StreamStreamCall]:
             await link.ready(share)
@@ -183,9 +187,9 @@ class Connection:
         return await self._rounds(begin)
 
     async def open_stream(self) -> tuple[Link, Stream] | None:
-        """The same on a connection of our own; None if there is none: gRPC's is opened then.
+        """A watch stream on a connection of our own; None where there is none: use gRPC's then.
 
-        Raises what `open_watch` raises: who is up, and with which login, gRPC's channels say.
+        Raises what `open_watch` raises: gRPC's channels say which endpoint is up.
         """
 
         async def begin(link: Link, share: float) -> tuple[Link, Stream] | None:
@@ -205,17 +209,17 @@ class Connection:
         return await self._rounds(begin)
 
     def hold(self) -> None:
-        """Events of watches may wait for a moment (stream.py)."""
+        """Hold back the events of watches for a moment (stream.py)."""
         for link in self._links or ():
             link.hold()
 
     def forget(self, link: Link) -> None:
-        """This endpoint failed: begin with another one next time."""
+        """Begin with another endpoint next time: this one failed."""
         if self._links and self._links[self._first] is link:
             self._first = (self._first + 1) % len(self._links)
 
     def logout(self) -> None:
-        """Forget the login: a stream broke, perhaps because its token was no longer good."""
+        """Drop the login token: a stream broke, perhaps because the token is no longer valid."""
         self._token = None
 
     async def close(self) -> None:
@@ -246,7 +250,7 @@ class Connection:
                 self._help(self._warn(endpoint, problem, link.endpoint))
 
     def _plan(self, deadline: float) -> Iterator[tuple[Link, float]]:
-        """Endpoints to try, the preferred one first, each with its share of the time left."""
+        """The endpoints to try, the preferred one first, each with its share of the time left."""
         loop = asyncio.get_running_loop()
         links = self._all()
         order = links[self._first :] + links[: self._first]
@@ -295,7 +299,7 @@ class Connection:
     async def logged_in(
         self, link: Link, call: Callable[[Link], Call[Q, A]], request: Q, share: float
     ) -> A:
-        """One call on one endpoint, with a login that is renewed when it has ended."""
+        """Make one call on one endpoint, and once more with a new login if the old has ended."""
         loop = asyncio.get_running_loop()
         start = loop.time()
         metadata = await self._metadata(link, share)
@@ -324,7 +328,7 @@ class Connection:
         return (_LEADER, ("token", self._token)) if self._token else (_LEADER,)
 
     async def _authenticate(self, link: Link, timeout: float) -> str:
-        """A token; empty where etcd knows no users. Raises NotSent, AioRpcError."""
+        """A login token; empty where etcd has no users. Raises NotSent, AioRpcError."""
         request = pb.AuthenticateRequest(name=self._config.username, password=self._config.password)
         try:
             answer = await link.authenticate(request, timeout=timeout)
@@ -389,7 +393,7 @@ class Connection:
 
 
 class _Write:
-    """One transaction on its way: `doubt` says who may have carried it out unheard."""
+    """One transaction. `doubt` names an endpoint that may have carried it out without an answer."""
 
     def __init__(self, connection: Connection, request: pb.TxnRequest, guarded: bool) -> None:
         self._connection, self.request, self._guarded = connection, request, guarded
@@ -397,7 +401,7 @@ class _Write:
         self.doubt = ""
 
     async def attempt(self, link: Link, share: float) -> pb.TxnResponse:
-        """Send it over a channel that is up: a failure before that sent nothing."""
+        """Send it over a channel that is up. If the channel is not up, nothing has been sent."""
         await link.ready(share)
         left = max(0.1, self._deadline - asyncio.get_running_loop().time())
         share = min(left, PATIENCE) if self._guarded else left

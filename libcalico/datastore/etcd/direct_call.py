@@ -5,7 +5,7 @@ has it. That is a millisecond of CPU for one transaction, of six or seven that a
 in all. Here a guarded transaction is written to a connection of its own in the caller's turn, and
 its answer wakes the caller: HTTP/2 (http2.py) and gRPC's framing, as much of them as one unary
 call needs. Headers of an answer are not read: etcd's server sends a message only when the call
-succeeded, and whatever else comes is `Unanswered`. Then the caller asks again through gRPC
+succeeded, and anything else is `Unanswered`. Then the caller asks again through gRPC
 (connection.py), which knows errors, logins and other endpoints. One field alone is looked for in
 the headers that end a call without an answer: whether etcd refused to begin it.
 
@@ -42,8 +42,10 @@ _PATH = b"/etcdserverpb.KV/Txn"
 
 
 class Unanswered(Exception):
-    """There is no answer. `sent`: the request had left, and may have been carried out; `login`: it
-    was not, perhaps for want of a login that is still good.
+    """There is no answer.
+
+    `sent`: the request had left and may have been carried out. `login`: it was not, perhaps because
+    the login is no longer valid.
     """
 
     def __init__(self, reason: str, *, sent: bool, login: bool = False) -> None:
@@ -52,7 +54,7 @@ class Unanswered(Exception):
 
 
 class _Call(http2.Sending):
-    """One request on its way, and what of the answer has come."""
+    """One request, and the part of its answer that has come so far."""
 
     __slots__ = ("answer", "future", "timer")
 
@@ -64,7 +66,10 @@ class _Call(http2.Sending):
 
 
 class DirectCall:
-    """The way to one etcd member: a connection, made when first wanted and again when it broke."""
+    """The direct way to one etcd member.
+
+    Its connection is made on first use, and again after a failure.
+    """
 
     def __init__(self, peer: Peer) -> None:
         self._peer = peer
@@ -77,7 +82,7 @@ class DirectCall:
 
     @property
     def ready(self) -> bool:
-        """Whether a call can be made now; if not, a connection is being made."""
+        """Whether a call can be made now. If not, a connection is being made."""
         if self._line is not None and self._line.ready:
             return True
         if self._connecting is None and not self._closed and time.monotonic() >= self._not_before:
@@ -99,7 +104,7 @@ class DirectCall:
                 line.end("it was not made")
 
     def take_problem(self) -> str:
-        """Why no connection could be made, once for each attempt that failed; else empty."""
+        """Why the last attempt to connect failed, told once for each attempt; else empty."""
         problem, self._problem = self._problem, ""
         return problem
 
@@ -121,7 +126,7 @@ class DirectCall:
 
 
 class _Line(Wire[_Call]):
-    """One connection, from its beginning to its end."""
+    """One connection."""
 
     async def call(self, block: bytes, body: bytes, timeout: float) -> bytes:
         """One call: its headers, its body. Raises `Unanswered`."""
@@ -135,11 +140,11 @@ class _Line(Wire[_Call]):
         return await call.future
 
     def broke(self, call: _Call, reason: str, *, refused: bool = False) -> None:
-        """The call has no answer."""
+        """Fail the call: it has no answer."""
         _settle(call, Unanswered(reason, sent=not refused))
 
     def took_data(self, number: int, call: _Call, body: bytes) -> None:
-        """Some of an answer, or all of it."""
+        """Add a part of an answer, or all of it."""
         call.answer += body
         if len(call.answer) < MESSAGE.size:
             return
@@ -153,7 +158,7 @@ class _Line(Wire[_Call]):
             _settle(call, bytes(call.answer[MESSAGE.size :]))
 
     def took_end(self, _number: int, call: _Call, block: bytes) -> None:
-        """The headers that end a call without an answer: an error, perhaps a plain refusal."""
+        """Handle the headers that end a call without an answer: an error, or a plain refusal."""
         code = _STATUS.search(block)
         if code is None or call.answer:
             self.broke(call, "an error instead of an answer")

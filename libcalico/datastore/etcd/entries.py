@@ -1,6 +1,6 @@
 """Stored bytes as entries, also where they cannot be decoded.
 
-What nobody understands is named, not lost; and a policy still stands for what it closes
+A value that cannot be decoded is named, not lost; a policy still stands for what it closes
 (libcalico/model/salvage.py).
 
 Invariant ETCD-2: one stored value that is torn, hostile or of another program never ends an
@@ -17,7 +17,7 @@ from libcalico.model.salvage import salvage
 
 
 def decode(key: Key, raw: bytes, revision: int) -> Entry:
-    """The entry. Raises InvalidValue, and nothing else, whatever the bytes are (ETCD-2)."""
+    """The entry. Raises InvalidValue, and for no bytes anything else (ETCD-2)."""
     try:
         return Entry(key, codec.decode_value(key, raw), revision, raw)
     except (*NO_DOCUMENT, ValueError) as problem:

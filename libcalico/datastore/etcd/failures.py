@@ -27,7 +27,7 @@ GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 class NotSent(Exception):
     """The request has certainly not been carried out.
 
-    `refused`: the connection failed; `connected`: there was one, so TLS is not what is wrong.
+    `refused`: the connection failed. `connected`: there was a connection, so TLS is not at fault.
     """
 
     def __init__(self, text: str, *, refused: bool = False, connected: bool = True) -> None:
@@ -44,7 +44,7 @@ def why(problem: grpc.aio.AioRpcError) -> str:
 
 
 def gone(problem: grpc.aio.AioRpcError) -> bool:
-    """Whether another endpoint may do better."""
+    """Whether another endpoint may answer better."""
     # gRPC's own words for a connection that ended under a call; etcd's for a member that waits
     # for a leader, which it may say without a code.
     return problem.code() in GONE or _says(
@@ -53,24 +53,24 @@ def gone(problem: grpc.aio.AioRpcError) -> bool:
 
 
 def not_applied(problem: grpc.aio.AioRpcError) -> bool:
-    """Whether etcd turned the request away before it was proposed: it did not happen."""
+    """Whether etcd turned the request away before it was proposed: it was not carried out."""
     return _says(problem, "etcdserver: no leader", "too many requests", "not capable")
 
 
 def stale_login(problem: grpc.aio.AioRpcError) -> bool:
-    """Whether a new login would help: the token ended, or users were edited meanwhile."""
+    """Whether a new login would help: the token has ended, or users were edited meanwhile."""
     return problem.code() is grpc.StatusCode.UNAUTHENTICATED or _says(
         problem, "revision of auth store is old", "user name is empty", "invalid auth token"
     )
 
 
 def login_not_needed(problem: grpc.aio.AioRpcError) -> bool:
-    """Whether etcd runs without users at all: a password is of no use there."""
+    """Whether etcd runs without users, so that a password is of no use."""
     return _says(problem, "authentication is not enabled")
 
 
 def error_of(problem: grpc.aio.AioRpcError, user: str = "") -> DatastoreError:
-    """Our error for what etcd or gRPC said."""
+    """The error of the interface for an error of etcd's or gRPC's."""
     text, code = why(problem), problem.code()
     if code is grpc.StatusCode.OUT_OF_RANGE and _says(problem, "compacted"):
         return Compacted("etcd has compacted the revision that was asked for")

@@ -99,7 +99,7 @@ def key_of_path(path: str) -> Key | None:
 
 
 def range_of(selection: Selection) -> tuple[bytes, bytes]:
-    """First key and end of the range that holds a selection; `selects` may narrow it more.
+    """First key and end of the range that holds a selection; `selects` may narrow it further.
 
     Raises UnsupportedKind.
     """
@@ -135,10 +135,10 @@ def range_of(selection: Selection) -> tuple[bytes, bytes]:
 
 
 def scattered(selection: Selection) -> Callable[[bytes], bool] | None:
-    """Which keys of the range of a selection belong to it, where those lie far apart in it.
+    """A filter of keys, for a selection whose keys lie far apart in its range; else None.
 
-    So it is for a beginning of names across namespaces: one node's endpoints lie between those of
-    all nodes, whose values need not travel. None where the range itself is about the selection.
+    Names of one node's endpoints lie between those of all nodes, across namespaces; the values of
+    the others need not travel.
     """
     kind = kind_of_family(selection.family)
     if not selection.name_prefix or selection.namespace or kind is None or not kind.namespaced:
@@ -155,7 +155,7 @@ def scattered(selection: Selection) -> Callable[[bytes], bool] | None:
 def row_names(selection: Selection) -> Callable[[bytes], str]:
     """A function from an etcd key in the range of a selection of resources to the row's name.
 
-    Empty for a key that names none of them.
+    Its result is empty for a key that names no such resource.
     """
     kind = kind_named(selection.family)
     cut = len(f"{RESOURCES}{kind.plural}/")

@@ -65,7 +65,7 @@ class Link:
             ("grpc.keepalive_timeout_ms", int(config.keepalive_timeout * 1000)),
             # A keepalive is a ping, and a ping has a timeout of its own (a minute by default).
             ("grpc.http2.ping_timeout_ms", int(config.keepalive_timeout * 1000)),
-            # Without a call nobody pings: a connection that may have died meanwhile is not kept.
+            # Without a call nothing pings: a connection that may have died meanwhile is not kept.
             ("grpc.client_idle_timeout_ms", max(1000, int(config.idle * 1000))),
         )
         if secure:
@@ -93,12 +93,12 @@ class Link:
 
     @functools.cached_property
     def express(self) -> DirectCall | None:
-        """The short way for frequent writers, if there can be one."""
+        """The direct connection for frequent writers, None where there can be none."""
         return None if self._peer is None else DirectCall(self._peer)
 
     @functools.cached_property
     def streams(self) -> Streams | None:
-        """The short way for watches, if there can be one."""
+        """The direct connection for watches, None where there can be none."""
         return None if self._peer is None else Streams(self._peer, WATCH)
 
     @functools.cached_property
@@ -114,13 +114,13 @@ class Link:
             return None  # ssl.SSLError too: gRPC takes the files, or says what is wrong with them
 
     def hold(self) -> None:
-        """Nothing is read of its watches for a moment, where they go the short way."""
+        """Hold back the events of watches on the direct connection for a moment."""
         streams = self.__dict__.get("streams")
         if streams is not None:
             streams.hold()
 
     def take_up(self, material: Material | None) -> None:
-        """The short ways are made anew with these PEM texts if they are others; gRPC's stays."""
+        """Make the direct connections anew if these PEM texts are others; gRPC's channel stays."""
         if material != self._material:
             self._material = material
             self._close_short()
@@ -133,7 +133,7 @@ class Link:
                 short.close()
 
     async def close(self) -> None:
-        """End its connections; none is made after that."""
+        """End its connections; no other is made after that."""
         self._closed = True
         self._close_short()
         self.__dict__.pop("_peer", None)
@@ -154,7 +154,7 @@ class Link:
 
 
 def _context(material: Material) -> ssl.SSLContext:
-    """What gRPC is told too: the same servers are trusted, by the same texts."""
+    """A TLS context that trusts the servers that gRPC's channel trusts, by the same texts."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.set_alpn_protocols(["h2"])
     context.load_verify_locations(cadata=material.ca.decode())

@@ -17,7 +17,7 @@ LONGEST = 1 << 30
 
 
 class Broken(Exception):
-    """A stream is over, or could not begin: why."""
+    """A stream has ended or could not begin; the text says why."""
 
 
 class Messages:
@@ -49,7 +49,7 @@ class Messages:
 
 
 class Carrier(Protocol):
-    """The connection that a stream is on. `beginning`: how many of its watches do not stand yet."""
+    """The connection under a stream. `beginning` counts the watches that are not established."""
 
     beginning: int
     streams: dict[int, Stream]
@@ -62,7 +62,7 @@ class Carrier(Protocol):
 
 
 class Stream(http2.Sending):
-    """One call with any number of requests and answers, from its beginning to its end."""
+    """One call with any number of requests and answers."""
 
     __slots__ = ("_begins", "_came", "_cut", "_line", "_reason", "_unread", "_waiting", "number")
 
@@ -96,20 +96,20 @@ class Stream(http2.Sending):
         return body
 
     def stands(self) -> None:
-        """Its watches stand: what comes now may wait."""
+        """Note that its watches are established: later events may be held back."""
         if self._begins:
             self._begins = False
             self._line.beginning -= 1
 
     def cancel(self) -> None:
-        """No more of it is wanted."""
+        """Cancel the call; nothing more is read of it."""
         if self._line.streams.pop(self.number, None) is not None:
             code = http2.CANCEL.to_bytes(4, "big")
             self._line.write(http2.frame(http2.RESET, 0, self.number, code))
         self.end("cancelled")
 
     def receive(self, data: bytes) -> None:
-        """Bytes that came. Raises Broken."""
+        """Add bytes that came from the server. Raises Broken."""
         self._unread += len(data)
         self._came.extend(self._cut.feed(data))
         if self._came:
@@ -118,7 +118,7 @@ class Stream(http2.Sending):
             self._grant()
 
     def end(self, reason: str) -> None:
-        """Nothing more comes."""
+        """End it: nothing more comes."""
         self._reason = self._reason or reason
         self.stands()
         self._wake()

@@ -6,7 +6,6 @@ Tested against a real etcd in tests/libcalico/test_etcd_store.py and test_etcd_l
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import msgspec
 
@@ -17,20 +16,21 @@ from libcalico.errors import InvalidValue, ValueTooLarge
 from libcalico.model import codec
 from libcalico.model.base.meta import stamp
 from libcalico.model.keys import Key, ResourceKey
+from libcalico.model.kinds import Resource
 
 REQUEST_LIMIT = "1.5 MiB"
 """What etcd takes in one request, unless it was started with another --max-request-bytes."""
 
 
 def range_op(key: Key, revision: int) -> pb.RequestOp:
-    """Reads an object at a revision; 0 is the present one."""
+    """The operation that reads an object at a revision; 0 is the present one."""
     return pb.RequestOp(
         request_range=pb.RangeRequest(key=keys.path_of(key).encode(), revision=revision)
     )
 
 
 def compare(key: Key, guard: int) -> pb.Compare:
-    """Holds while the object has this revision; with ABSENT, while there is none."""
+    """The condition that an object is at this revision; with ABSENT, that there is none."""
     path = keys.path_of(key).encode()
     if guard == ABSENT:
         return pb.Compare(key=path, target=pb.Compare.VERSION, version=0)
@@ -38,7 +38,10 @@ def compare(key: Key, guard: int) -> pb.Compare:
 
 
 def operation(change: Change) -> pb.RequestOp | None:
-    """What writes a change; None for a check. Raises InvalidValue for another's name."""
+    """The operation that makes a change; None for a check.
+
+    Raises InvalidValue for a resource under the key of another.
+    """
     path = keys.path_of(change.key).encode()
     match change:
         case Put(key, value, _, base):
@@ -52,8 +55,8 @@ def operation(change: Change) -> pb.RequestOp | None:
             return None
 
 
-def _named(key: ResourceKey, value: Any) -> Any:
-    """Refuse a resource under another's key: the name in it must be the key's."""
+def _named(key: ResourceKey, value: Resource) -> Resource:
+    """Refuse a resource whose name is not that of its key."""
     metadata = value.metadata
     if metadata.name != key.name or (key.namespace and metadata.namespace != key.namespace):
         raise InvalidValue(
@@ -74,7 +77,7 @@ def named_keys(what: Iterable[Key | Selection]) -> str:
 
 
 def too_large(operations: Sequence[pb.RequestOp], problem: ValueTooLarge) -> ValueTooLarge:
-    """Which object is too large, by its key, or that all of them are together."""
+    """The error that names the largest object, or says that all together are too large."""
     sizes = {op.request_put.key.decode(): len(op.request_put.value) for op in operations}
     path, size = max(sizes.items(), key=lambda item: item[1])
     key = keys.key_of_path(path)

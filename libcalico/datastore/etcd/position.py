@@ -14,21 +14,21 @@ from libcalico.datastore.etcd.proto import etcd_pb2 as pb
 
 
 class Position(int):
-    """A revision, and what the header that named it said of the cluster."""
+    """A revision, and the cluster and term of the header that named it."""
 
     cluster: int = 0
     term: int = 0
 
     @classmethod
     def of(cls, revision: int, header: pb.ResponseHeader) -> Position:
-        """A revision in the history of which a header of etcd's tells."""
+        """A revision in the history of a header."""
         position = cls(revision)
         position.cluster, position.term = header.cluster_id, header.raft_term
         return position
 
 
 def replaced(revision: int, header: pb.ResponseHeader) -> str:
-    """The error where a header is `foreign`."""
+    """The text of the error where a header is `foreign`."""
     return (
         f"etcd is at revision {header.revision}, which did not follow on {revision}:"
         " the store was put back to an earlier state, or replaced"
@@ -36,7 +36,7 @@ def replaced(revision: int, header: pb.ResponseHeader) -> str:
 
 
 def foreign(revision: int, header: pb.ResponseHeader) -> bool:
-    """Whether a header tells of another history than the revision's, or of one not so far."""
+    """Whether a header belongs to another history than the revision, or lags behind it."""
     if header.revision < revision:
         return True
     if not isinstance(revision, Position):

@@ -42,7 +42,10 @@ class Parts:
         return self._start, self._bound
 
     def answer(self, keys: Keys, count: int, *, more: bool) -> bool:
-        """What came of `span`, `count` being all that it holds; returns whether to go on."""
+        """Note the answer to `span`; returns whether to go on.
+
+        `count` is how many keys `span` holds.
+        """
         if more:
             last = keys[-1]
             self._start = last + b"\0"
@@ -67,7 +70,7 @@ class Parts:
         return True
 
     def _shorten(self, keys: Keys) -> None:
-        """Hold the next part to a longer prefix: one that was right before, else of half a page."""
+        """Let the next part end with a longer prefix: the last that fitted, or half a page's."""
         if self._proved > self._length:
             self._length = self._proved
         else:
@@ -75,7 +78,7 @@ class Parts:
 
 
 def _shared(one: bytes, other: bytes) -> int:
-    """How long a beginning two keys have in common."""
+    """The length of the common beginning of two keys."""
     length = 0
     for ours, theirs in zip(one, other, strict=False):
         if ours != theirs:
@@ -85,6 +88,6 @@ def _shared(one: bytes, other: bytes) -> int:
 
 
 def _after(key: bytes, length: int) -> bytes:
-    """The end of all keys that begin as `key` does, for so many bytes."""
+    """The end of the range of all keys that share the first `length` bytes of `key`."""
     start = key[:length].rstrip(b"\xff")
     return start[:-1] + bytes([start[-1] + 1])

@@ -77,7 +77,7 @@ _BUILT_IN = ResourceKey("Profile", DEFAULT_ALLOW)
 
 
 class _Answer(Protocol):
-    """An answer of etcd's. Each says at which revision of which history it was made."""
+    """An answer of etcd's. Its header says at which revision, and of which cluster."""
 
     @property
     def header(self) -> pb.ResponseHeader:
@@ -99,7 +99,7 @@ class EtcdDatastore:
 
     @property
     def prompt(self) -> bool:
-        """Whether a guarded commit leaves before the one who makes it waits for anything."""
+        """Whether a guarded commit is sent before its caller waits for anything."""
         return self._connection.prompt
 
     async def get(self, key: Key) -> Entry | None:
@@ -157,7 +157,7 @@ class EtcdDatastore:
     async def _answers(
         self, selection: Selection, revision: int
     ) -> AsyncGenerator[tuple[Sequence[pb.KeyValue], int, bool], None]:
-        """The keys of a selection page by page, the revision, whether that was all."""
+        """The keys of a selection in pages, each with the revision, and whether it is the last."""
         parts = Parts(*keys.range_of(selection), PAGE)
         chosen = keys.scattered(selection)
 
@@ -193,7 +193,7 @@ class EtcdDatastore:
     async def _values(
         self, keys: Sequence[bytes], revision: int, selection: Selection
     ) -> Sequence[pb.KeyValue]:
-        """What stood under these keys at a revision."""
+        """The values of these keys at a revision."""
         pairs = []
         for start in range(0, len(keys), MAX_OPERATIONS):
             ranges = [
@@ -289,7 +289,7 @@ class EtcdDatastore:
         return watching.watch(self._connection, selections, revision)
 
     def hold(self) -> None:
-        """`interface.Deferring`: events wait for a moment (libcalico.datastore.etcd.stream)."""
+        """`interface.Deferring`: hold events back for a moment (`datastore.etcd.stream`)."""
         self._connection.hold()
 
     async def compact(self, revision: int) -> None:
@@ -321,7 +321,7 @@ class EtcdDatastore:
     def _follows(self, before: Position, header: pb.ResponseHeader) -> None:
         """Raise Replaced for an answer of another history than that of an answer before (ETCD-4).
 
-        `before` was there when the question was asked: answers may overtake each other.
+        `before` is the position when the request was made: answers may overtake each other.
         """
         self._seen = max(self._seen, Position.of(header.revision, header))
         if before and foreign(before, header):
@@ -330,7 +330,7 @@ class EtcdDatastore:
             raise Replaced(replaced(before, header))
 
     async def _grant(self, put: pb.RequestOp, ttl: int) -> int:
-        """A lease of its own for a put. A lease whose answer was lost ends by itself."""
+        """Grant a put a lease of its own. A lease whose answer was lost ends by itself."""
         request = pb.LeaseGrantRequest(TTL=ttl)
         answer = await self._connection.read(lambda link: link.grant, request)
         put.request_put.lease = answer.ID

@@ -5,12 +5,12 @@ interpreter, and an event comes when it comes: in the middle of the ADD that mad
 whose every core works at that ADD. So the streams of one etcd member share an HTTP/2 connection
 that the event loop reads itself (http2.py), and its reading can wait.
 
-`gather` is for who follows in no hurry: what comes after a quiet time is left alone for so many
-seconds, and then read at once with all that followed. `hold` is for who must do something first, of
-which the events of the next moment are only the echo: for HOLD_SECONDS nothing is read, but
-however often it is said never longer than HOLD_MOST between two readings. So an event is late by
-at most the seconds of `gather`, or by HOLD_MOST, and never lost. Without either it is read at once.
-While a watch is being begun nothing waits, nor when as much comes as is read at once (READ_BYTES).
+`gather` is for a process in no hurry: bytes that come after a quiet time wait for so many seconds,
+and are then read at once with all that followed. `hold` is for a process that has urgent work, and
+whose next events are only the echo of that work: nothing is read for HOLD_SECONDS, and with
+repeated calls for HOLD_MOST at most. So an event is late by the seconds of `gather`, or by
+HOLD_MOST, and never lost. Without either it is read at once. Nothing waits while a watch is being
+created, nor when a whole READ_BYTES comes at once.
 
 Invariants:
   STR-1  What is not a plain message of gRPC ends its stream with `Broken`; what it had completed
@@ -45,7 +45,7 @@ _ALIVE = b"watching"
 
 
 class Line(Wire[Stream]):
-    """One connection, from its beginning to its end. `gather`: see above; 0 reads at once."""
+    """One connection. `gather` is explained above; 0 reads at once."""
 
     def __init__(self, keepalive: tuple[float, float] = KEEPALIVE, gather: float = 0.0) -> None:
         super().__init__(keepalive)
@@ -62,7 +62,7 @@ class Line(Wire[Stream]):
         self._passing = self._more = False
 
     def open(self, block: bytes) -> Stream:
-        """A new stream. Raises Broken."""
+        """Open a new stream. Raises Broken."""
         stream = Stream(self)
         try:
             stream.number = self.begin(block, stream)
@@ -75,11 +75,11 @@ class Line(Wire[Stream]):
 
     @property
     def held(self) -> bool:
-        """Whether nothing is read for the moment."""
+        """Whether reading is paused."""
         return self._release is not None
 
     def hold(self) -> None:
-        """Read nothing for HOLD_SECONDS from now, HOLD_MOST at most from the first time on."""
+        """Pause reading for HOLD_SECONDS from now, and for HOLD_MOST in all."""
         if self._passing or self.beginning or self._transport is None:
             return
         now = self._loop.time()
@@ -113,14 +113,14 @@ class Line(Wire[Stream]):
 
     def _passed(self) -> None:
         if self._more:
-            # That was not all of it: who floods us is read as fast as we can.
+            # That was not all of it: a flood is read as fast as we can.
             self._more = False
             self._loop.call_soon(self._loop.call_soon, self._passed)
         else:
             self._passing = False
 
     def data_received(self, data: bytes) -> None:
-        """Frames, whole or in pieces, of which some may wait."""
+        """Receive frames, whole or in pieces; some may be kept for later."""
         self._heard = now = self._loop.time()
         if self._kept or (self._release is not None and not self.beginning):
             self._kept.append(data)
@@ -136,10 +136,10 @@ class Line(Wire[Stream]):
                 return
         super().data_received(data)
 
-    # -- whether anybody is there -----------------------------------------------------------------
+    # -- keepalive --------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin, and look after the peer."""
+        """Begin, and watch over the peer."""
         super().connection_made(transport)
         self._heard = self._loop.time()
         if not self._over:
@@ -152,7 +152,7 @@ class Line(Wire[Stream]):
         idle, timeout = self._keepalive
         now, due = self._loop.time(), self._heard + idle
         if now >= due and not self.streams:
-            # Nobody waits for it, and a server of gRPC ends what pings without streams.
+            # No stream waits for it, and gRPC servers end a connection that pings without streams.
             due = now + idle
         elif now >= due:
             self._pinged, due = now, now + timeout
@@ -162,23 +162,23 @@ class Line(Wire[Stream]):
     # -- what comes -------------------------------------------------------------------------------
 
     def broke(self, stream: Stream, reason: str, *, refused: bool = False) -> None:
-        """A stream is over."""
+        """End a stream."""
         stream.end(reason)
 
     def took_data(self, _number: int, stream: Stream, body: bytes) -> None:
-        """Some of a message, or several."""
+        """Receive a part of a message, or several messages."""
         try:
             stream.receive(body)
         except Broken as problem:
             stream.end(str(problem))
-            stream.cancel()  # or the server would go on telling nobody
+            stream.cancel()  # or the server would go on sending
 
     def took_end(self, _number: int, stream: Stream, _block: bytes) -> None:
-        """The server ended a stream; why it knows is not read."""
+        """End a stream that the server ended; its reason is not read."""
         stream.end("the server ended it")
 
     def end(self, reason: str) -> None:
-        """Use it no more; every stream is over."""
+        """Retire the connection and end all of its streams."""
         for timer in (self._look, self._release):
             if timer is not None:
                 timer.cancel()
@@ -188,7 +188,9 @@ class Line(Wire[Stream]):
 
 
 class Streams:
-    """The way to one etcd member: a connection, made when first wanted and again when it broke."""
+    """The direct watches of one etcd member. Their connection is made on first use, and again
+    after a failure.
+    """
 
     def __init__(self, peer: Peer, path: bytes) -> None:
         self._peer = peer
@@ -200,7 +202,7 @@ class Streams:
         self._closed = False
 
     async def open(self, metadata: Metadata, gather: float) -> Stream:
-        """A new stream, on the connection of all. Raises Broken."""
+        """Open a new stream on the shared connection. Raises Broken."""
         if self._line is None or not self._line.ready:
             await self._connected()
         assert self._line is not None
@@ -213,7 +215,7 @@ class Streams:
                 raise Broken(self._problem or "there is no connection")
             self._connecting = tasks.start(self._connect(), "connection to etcd")
         connecting = self._connecting
-        # Whoever waits may give up; the others go on waiting.
+        # One waiter may be cancelled; the others go on waiting.
         await asyncio.wait([connecting])
         if problem := "closed" if connecting.cancelled() else connecting.result():
             raise Broken(problem)
@@ -232,7 +234,7 @@ class Streams:
         return self._problem
 
     def hold(self) -> None:
-        """Read nothing for a moment (`Line.hold`)."""
+        """Pause reading for a moment (`Line.hold`)."""
         if self._line is not None:
             self._line.hold()
 
@@ -246,5 +248,5 @@ class Streams:
 
 
 def held_until(since: float, now: float) -> float:
-    """How long reading waits that waits since `since` and is asked to wait `now`."""
+    """Until when a pause lasts that began at `since` and is renewed at `now`. Pure."""
     return min(now + HOLD_SECONDS, since + HOLD_MOST)

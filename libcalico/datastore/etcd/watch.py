@@ -10,8 +10,8 @@ that is compacted, or of another history than this etcd's (a store restored from
 libcalico.datastore.etcd.position), raises `Compacted`; a member that only lags behind the others
 does not.
 
-A stream goes over a connection of our own (stream.py); whatever is unusual while it begins, and it
-is begun again through gRPC, which knows errors, logins and other endpoints.
+A stream goes over a connection of our own (stream.py). If anything is unusual while it begins, the
+watch begins again through gRPC, which knows errors, logins and other endpoints.
 Tested in tests/libcalico/test_syncer_model.py.
 """
 
@@ -94,10 +94,10 @@ async def watch(
 async def _short(
     connection: Connection, selections: Sequence[Selection], revision: int
 ) -> tuple[Link, Stream, _Stream, list[_Share]] | None:
-    """A watch that stands on a connection of our own, with what it has told already.
+    """A watch that stands on a connection of our own, with the events that came meanwhile.
 
-    None if anything was unusual: gRPC's tells what, or does it. Raises Compacted, and what
-    `Connection.open_watch` raises.
+    None if anything was unusual: the caller goes through gRPC, which says what, or succeeds.
+    Raises Compacted, and what `Connection.open_watch` raises.
     """
     half = asyncio.get_running_loop().time() + connection.timeout / 2
     opened = await connection.open_stream()
@@ -122,7 +122,7 @@ async def _short(
 
 
 async def _standing(call: grpc.aio.StreamStreamCall | Stream, stream: _Stream) -> list[_Share]:
-    """What a stream tells until all of its watches stand."""
+    """The events that a stream brings until all of its watches stand."""
     early: list[_Share] = []
     while stream.waiting:
         early += stream.add_response(await _read(call))
@@ -134,14 +134,14 @@ def _ended(problem: grpc.aio.AioRpcError) -> bool:
 
 
 async def _present(connection: Connection) -> pb.ResponseHeader:
-    """What the cluster says of itself, not one member that may lag behind it."""
+    """The header of a linearizable read: the cluster's state, not that of a member that lags."""
     request = pb.RangeRequest(key=b"/calico/", count_only=True)
     answer = await connection.read(lambda link: link.range, request)
     return answer.header
 
 
 async def _decoded(share: _Share) -> AsyncIterator[Batch]:
-    """A share in batches, cut between revisions, with the loop's other work between them."""
+    """The events of a share in batches, cut between revisions; the loop has its turn in between."""
     batch: list[Event] = []
     before = 0
     for raw in share.events:
@@ -180,7 +180,7 @@ class _Share:
 class _Stream:
     """What has been received so far. Pure: responses in, shares out.
 
-    `strange`: a member tells of another history than that where we begin, or lags.
+    `strange`: a member is on another history than the revision where the watch begins, or it lags.
     """
 
     def __init__(self, selections: Sequence[Selection], revision: int) -> None:
@@ -193,7 +193,7 @@ class _Stream:
         self._header = pb.ResponseHeader()
 
     def position(self, revision: int) -> Position:
-        """A revision in the history that this stream tells of."""
+        """A revision in the history of the last response."""
         return Position.of(revision, self._header)
 
     def requests(self) -> list[pb.WatchRequest]:
@@ -216,7 +216,7 @@ class _Stream:
         return made
 
     def add_response(self, response: pb.WatchResponse) -> list[_Share]:
-        """What a response completes: none or one."""
+        """The share that a response completes, if any."""
         number, self._header = response.watch_id, response.header
         if response.compact_revision:
             raise Compacted(f"etcd has compacted what came after revision {self._start}")
@@ -248,7 +248,7 @@ class _Stream:
 
 
 def event_of(selection: Selection, raw: pb.Event) -> Event | None:
-    """Our event for etcd's; None for a key that is not of the selection."""
+    """The event of the interface for etcd's; None for a key outside the selection."""
     key = keys.key_of_path(raw.kv.key.decode(errors="replace"))
     if key is None or not keys.selects(selection, key):
         return None

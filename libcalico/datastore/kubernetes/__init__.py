@@ -39,7 +39,7 @@ def opened(config: DatastoreConfig, environ: Mapping[str, str]) -> KubernetesDat
 
 
 def way_to_api(config: DatastoreConfig, environ: Mapping[str, str]) -> access.Source:
-    """Where the API is, and who we are to it. Raises NoAccess when nothing says it."""
+    """The address and credentials of the API. Raises NoAccess where none are configured."""
     return access.find(_with_home(config, environ), environ)
 
 
@@ -49,8 +49,9 @@ def _flag(config: DatastoreConfig, attribute: str) -> bool:
 
 
 def _with_home(config: DatastoreConfig, environ: Mapping[str, str]) -> DatastoreConfig:
-    """Where nothing else is named the kubeconfig that kubectl takes counts
-    (docs/reference/data-model.md#calicoctls-configuration)."""
+    """The configuration, with kubectl's default kubeconfig where nothing else is named
+    (docs/reference/data-model.md#calicoctls-configuration).
+    """
     named = config.kubeconfig or config.kubeconfig_inline or config.k8s_api_endpoint
     home = Path(environ.get("HOME") or "/nonexistent") / ".kube" / "config"
     if named or environ.get("KUBERNETES_SERVICE_HOST") or not home.is_file():

@@ -2,7 +2,7 @@
 
 A peer that is `nodes` is the addresses of the nodes that its labels select. So the nodes are
 listed before such a policy is, and followed while there is one that is watched; when addresses or
-labels of nodes change, those policies are told anew. Nobody follows nodes for this otherwise.
+labels of nodes change, those policies are sent anew. Otherwise nodes are not followed for this.
 Before the nodes are known such a rule denies, or allows nothing.
 Tested in tests/apiserver/test_kdd_cluster_policies.py; the conversion in
 tests/libcalico/test_cluster_policy.py.
@@ -38,7 +38,7 @@ GATHER = 0.2
 
 
 class ClusterPolicies:
-    """The mapping of one store. `nodes`: None while they are not known."""
+    """The mapping of one store. `nodes` is None until they have been read."""
 
     collection = Collection(
         GROUP_VERSION, "clusternetworkpolicies", "ClusterNetworkPolicy", optional=True
@@ -52,17 +52,17 @@ class ClusterPolicies:
         """Some policy was seen that speaks of nodes."""
 
     def place(self, key: Key) -> Place | None:
-        """By the name, without what stands before it."""
+        """The place by the key's name, without its prefix."""
         assert isinstance(key, ResourceKey)
         prefix = policy_name("")
         return Place(key.name[len(prefix) :]) if key.name.startswith(prefix) else None
 
     def key(self, tree: Tree) -> Key | None:
-        """The policy's."""
+        """The key of the policy."""
         return ResourceKey(KIND, policy_name(metadata(tree).get("name", "")))
 
     def raw(self, key: Key, tree: Tree) -> bytes | None:
-        """Its v3 form, with the nodes that are known."""
+        """The v3 form of the policy, with the nodes that are known."""
         assert isinstance(key, ResourceKey)
         if speaks_of_nodes(tree):
             self.needs_nodes.set()
@@ -71,7 +71,7 @@ class ClusterPolicies:
         return codec.encode_value(key, msgspec.structs.replace(value, metadata=shown))
 
     def asked(self, selection: Selection) -> Asked:
-        """All of them."""
+        """Ask for all of them."""
         return Asked()
 
     def lacks_nodes(self, trees: Sequence[Tree]) -> bool:
@@ -79,7 +79,7 @@ class ClusterPolicies:
         return not self.followed and any(speaks_of_nodes(tree) for tree in trees)
 
     async def read_nodes(self, client: Client) -> None:
-        """Have the nodes as they are now. Raises KubernetesError."""
+        """Read the nodes. Raises KubernetesError."""
         addresses, token = list[NodeAddresses](), ""
         while True:
             page = await client.page(NODES, token=token)
@@ -90,7 +90,7 @@ class ClusterPolicies:
         self.nodes = addresses
 
     async def follow_nodes(self, client: Client, tell: Callable[[], Awaitable[None]]) -> None:
-        """From when some policy needs them; `tell` is called when they are others."""
+        """Follow the nodes from when a policy needs them; `tell` is called when they change."""
         await self.needs_nodes.wait()
         table = _Table()
         reflector = Reflector(client, NODES, table)
@@ -108,7 +108,7 @@ class ClusterPolicies:
 
 
 class Speaking:
-    """The policies of one watch that speak of nodes, as it last saw them."""
+    """The policies of one watch that depend on nodes, as last seen."""
 
     def __init__(self, mapping: ClusterPolicies, path: str) -> None:
         self.mapping, self.path = mapping, path
@@ -116,14 +116,14 @@ class Speaking:
         self._seeded = False
 
     def note(self, key: Key, tree: Tree | None) -> None:
-        """A policy is so now, or gone (None)."""
+        """Note the state of a policy; None: it is gone."""
         if tree is not None and speaks_of_nodes(tree):
             self.trees[key] = tree
         else:
             self.trees.pop(key, None)
 
     async def seed(self, client: Client) -> None:
-        """Once: what was there before the watch. Raises KubernetesError."""
+        """Read once what was there before the watch. Raises KubernetesError."""
         if self._seeded:
             return
         answer = msgspec.json.decode(await client.request("GET", self.path))
@@ -134,13 +134,13 @@ class Speaking:
 
 
 def addresses_of(node: Node) -> NodeAddresses:
-    """A node, as `nodes` peers see it."""
+    """Labels and addresses of a node, for `nodes` peers."""
     listed = tuple(one for kind in ADDRESSES for one in node.addresses(kind))
     return NodeAddresses(node.metadata.labels or {}, listed)
 
 
 class _Table:
-    """Sink of the nodes. `changed` once they are all known, and whenever one counts anew."""
+    """Sink of the nodes. `changed` is set once all are known, and at every change after that."""
 
     def __init__(self) -> None:
         self.known: dict[Name, NodeAddresses] = {}
@@ -148,19 +148,19 @@ class _Table:
         self._listed = False
 
     def put(self, name: Name, value: Node) -> None:
-        """A node is so now."""
+        """Note the state of a node."""
         addresses = addresses_of(value)
         if self.known.get(name) != addresses:
             self.known[name] = addresses
             self._tell()
 
     def gone(self, name: Name) -> None:
-        """It is gone."""
+        """Note that a node is gone."""
         if self.known.pop(name, None) is not None:
             self._tell()
 
     def listed(self) -> None:
-        """All have been told."""
+        """Note that the list is complete."""
         self._listed = True
         self._tell()
 

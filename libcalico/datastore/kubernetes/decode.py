@@ -19,9 +19,9 @@ _STRANGE = (*NO_DOCUMENT, ValueError, TypeError, KeyError, AttributeError)
 def entry_of(
     mapping: Mapping, key: Key, tree: Tree, *, raw: bool = False
 ) -> tuple[Entry | None, str]:
-    """The entry, None where the object counts as gone; and why it could not be understood.
+    """The entry, None where the object counts as gone; and why it could not be decoded.
 
-    A policy that cannot be understood still stands for what it closes. `raw`: not decoded.
+    A policy that cannot be decoded still stands for what it closes. `raw`: do not decode.
     """
     revision = version(tree)
     try:

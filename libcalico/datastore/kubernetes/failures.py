@@ -32,7 +32,7 @@ TOO_LARGE, UNPROCESSABLE = 413, 422
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Errors of the API inside leave as those of the interface."""
+    """Raise errors of the API as those of the interface."""
     try:
         yield
     except KubernetesError as error:
@@ -40,7 +40,10 @@ def translated() -> Iterator[None]:
 
 
 def as_datastore_error(error: KubernetesError) -> Exception:
-    """Its counterpart. What may help later is unavailable; what needs somebody is not."""
+    """The error of the interface for one of the API's.
+
+    Only DatastoreUnavailable means that a later attempt may succeed.
+    """
     text = str(error)
     match error:
         case Gone():

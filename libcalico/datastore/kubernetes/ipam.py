@@ -1,8 +1,8 @@
 """The allocator's objects as custom resources: blocks, affinities, handles, settings.
 
 Their names are made of CIDRs and handle ids, because the API takes fewer characters than etcd.
-They are marked as deleted before they are deleted, so that whoever still works from an earlier
-state loses; who reads a marked one finishes the deletion. Source:
+They are marked as deleted before they are deleted, so that a writer that still works from an
+earlier state loses; a reader of a marked one finishes the deletion. Source:
 docs/reference/data-model.md#kubernetes-datastore.
 Tested in tests/libcalico/test_kubernetes_objects.py.
 """
@@ -37,14 +37,14 @@ _CONFIG = {
 
 
 def cidr_name(cidr: IPNetwork) -> str:
-    """A CIDR as it stands in names: `10-244-0-0-26`."""
+    """A CIDR as part of a name: `10-244-0-0-26`."""
     return str(cidr).translate(str.maketrans(".:/", "---"))
 
 
 def affinity_name(host: str, cidr: IPNetwork) -> str:
-    """The name of a claim; where it is too long the host is cut, and a hash of both follows.
+    """The name of a claim. Where it is too long the host is cut, and a hash of both follows.
 
-    The name is Calico's, to the letter: two names of one claim would be two claims.
+    The name is exactly Calico's: two names of one claim would be two claims.
     """
     block = cidr_name(cidr)
     name = f"{host}-{block}"
@@ -67,37 +67,37 @@ def affinity_labels(host: str, kind: str, version: int) -> dict[str, str]:
 
 
 class _Object:
-    """What all have in common."""
+    """The common part of the IPAM objects."""
 
     two_phases = True
     collection: Collection
 
     def asked(self, selection: Selection) -> Asked:
-        """All of them."""
+        """Ask for all of them."""
         return Asked()
 
     def place(self, key: Key) -> Place | None:
-        """By its name."""
+        """The place by the object's name."""
         return Place(self.name(key))
 
     def name(self, key: Any) -> str:
-        """How the custom resource is called."""
+        """The name of the custom resource."""
         raise NotImplementedError
 
     def spec(self, key: Any, tree: Tree) -> Tree:
-        """Its spec, of the tree that etcd would hold."""
+        """The spec for the tree that etcd would hold."""
         raise NotImplementedError
 
     def value(self, spec: Tree) -> Tree:
-        """The tree that etcd would hold, of its spec."""
+        """The tree that etcd would hold, from the spec."""
         raise NotImplementedError
 
     def labels(self, key: Any) -> dict[str, str]:
-        """Its labels."""
+        """The labels of the custom resource."""
         return {}
 
     def raw(self, key: Key, tree: Tree) -> bytes | None:
-        """Its value as etcd holds it, in the very bytes where it has nothing unknown."""
+        """The value as etcd holds it, in the very bytes where it has no unknown field."""
         spec = _spec(tree)
         if spec.get("deleted") in (True, "true"):
             return None
@@ -107,7 +107,7 @@ class _Object:
         return canonical if msgspec.json.decode(canonical) == document else raw
 
     def body(self, put: Put, before: Tree | None) -> Tree:
-        """The custom resource; fields of its spec that nobody knows here stay."""
+        """The custom resource; unknown fields of its spec stay."""
         base = put.base.raw if put.base else None
         tree = msgspec.json.decode(codec.encode_value(put.key, put.value, base))
         meta = packed("", {"labels": self.labels(put.key)})
@@ -132,16 +132,16 @@ class Blocks(_Object):
     collection = Collection(GROUP, "ipamblocks", "IPAMBlock")
 
     def name(self, key: BlockKey) -> str:
-        """Of its CIDR."""
+        """The name by the CIDR."""
         return cidr_name(key.cidr)
 
     def key(self, tree: Tree) -> Key | None:
-        """Of its CIDR."""
+        """The key by the CIDR."""
         cidr = _network(_spec(tree).get("cidr"))
         return BlockKey(cidr) if cidr else None
 
     def value(self, spec: Tree) -> Tree:
-        """Without what only the custom resource has."""
+        """The block without the fields that only the custom resource has."""
         block = {"affinity": None, "unallocated": [], "attributes": [], "deleted": False, **spec}
         block.setdefault("sequenceNumber", 0)
         block.setdefault("sequenceNumberForAllocation", {})
@@ -151,7 +151,7 @@ class Blocks(_Object):
         return block
 
     def spec(self, key: BlockKey, tree: Tree) -> Tree:
-        """The owner is left out where there is none; `strictAffinity` is always there."""
+        """The spec; the owner is left out where there is none, `strictAffinity` is always there."""
         host = tree.pop("hostAffinity", None)
         if tree.get("affinity") is None and host:
             tree["affinity"] = f"host:{host}"
@@ -167,25 +167,25 @@ class Affinities(_Object):
     collection = Collection(GROUP, "blockaffinities", "BlockAffinity")
 
     def name(self, key: AffinityKey) -> str:
-        """Of owner and block."""
+        """The name by owner and block."""
         return affinity_name(key.host, key.cidr)
 
     def key(self, tree: Tree) -> Key | None:
-        """Of owner and block."""
+        """The key by owner and block."""
         spec = _spec(tree)
         cidr, host = _network(spec.get("cidr")), spec.get("node")
         return AffinityKey(str(host), cidr, spec.get("type") or "host") if cidr and host else None
 
     def labels(self, key: AffinityKey) -> dict[str, str]:
-        """By which the API finds them."""
+        """The labels by which the API finds the claims of a host."""
         return affinity_labels(key.host, key.kind, key.cidr.version)
 
     def value(self, spec: Tree) -> Tree:
-        """Its state; the rest is in the key."""
+        """The state; the rest is in the key."""
         return {"state": spec.get("state", ""), "deleted": False}
 
     def spec(self, key: AffinityKey, tree: Tree) -> Tree:
-        """`deleted` is text here."""
+        """The spec; `deleted` is text here."""
         return {
             "state": tree.get("state", ""),
             "node": key.host,
@@ -201,22 +201,22 @@ class Handles(_Object):
     collection = Collection(GROUP, "ipamhandles", "IPAMHandle")
 
     def name(self, key: HandleKey) -> str:
-        """The id, in lower case."""
+        """The id in lower case."""
         return key.handle_id.lower()
 
     def key(self, tree: Tree) -> Key | None:
-        """The id."""
+        """The key by the id."""
         handle = _spec(tree).get("handleID") or metadata(tree).get("name")
         return HandleKey(handle) if handle else None
 
     def value(self, spec: Tree) -> Tree:
-        """Without the id."""
+        """The handle without its id."""
         handle = {"block": {}, "deleted": False, **spec}
         handle.pop("handleID", None)
         return handle
 
     def spec(self, key: HandleKey, tree: Tree) -> Tree:
-        """With the id."""
+        """The spec with the id."""
         return {"handleID": key.handle_id, **tree}
 
 
@@ -227,21 +227,21 @@ class Settings(_Object):
     collection = Collection(GROUP, "ipamconfigs", "IPAMConfig")
 
     def name(self, key: Key) -> str:
-        """There is one."""
+        """The only name."""
         return "default"
 
     def key(self, tree: Tree) -> Key | None:
-        """There is one."""
+        """The only key."""
         return IPAMConfigKey() if metadata(tree).get("name") == "default" else None
 
     def value(self, spec: Tree) -> Tree:
-        """Under the names of etcd; what is not told is off, as in etcd."""
+        """The settings under their names in etcd; a missing one is off, as in etcd."""
         other = {there: here for here, there in _CONFIG.items()}
         settings = {other.get(name, name): value for name, value in spec.items() if value}
         return settings
 
     def spec(self, key: Key, tree: Tree) -> Tree:
-        """Both switches are always told: the API server would put its defaults there."""
+        """The spec with both switches, or the API server would put its defaults there."""
         settings = {_CONFIG.get(name, name): value for name, value in tree.items()}
         return {"strictAffinity": False, "autoAllocateBlocks": False, **settings}
 

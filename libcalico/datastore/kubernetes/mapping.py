@@ -23,7 +23,7 @@ from libcalico.model.keys import Key
 class Collection:
     """A collection of the API. `optional`: a cluster without it has none of its objects.
 
-    `status`: the kind has a status of its own, written apart.
+    `status`: the kind has the subresource `status`, which is written separately.
     """
 
     group_version: str
@@ -51,7 +51,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a selection asks of the API: a namespace, and selectors."""
+    """What a request for a selection asks the API for: a namespace, and selectors."""
 
     namespace: str = ""
     parameters: Map[str, str] = field(default_factory=dict)
@@ -62,22 +62,22 @@ class Mapping(Protocol):
 
     @property
     def collection(self) -> Collection:
-        """Where."""
+        """The collection."""
 
     def place(self, key: Key) -> Place | None:
-        """Where an object would be; None: never here."""
+        """The place of an object; None where this collection never has it."""
 
     def key(self, tree: Tree) -> Key | None:
-        """What an API object is for us; None: nothing."""
+        """The key of an API object; None where it is no object of ours."""
 
     def raw(self, key: Key, tree: Tree) -> bytes | None:
-        """The bytes of its value, as etcd would hold them; None: it is going, and counts as gone.
+        """The bytes of its value, as etcd would hold them; None while it is being deleted.
 
-        Raises InvalidValue for what has no value; `UNREADABLE` stands for it then.
+        Raises InvalidValue where the object has no value; `UNREADABLE` stands for it then.
         """
 
     def asked(self, selection: Selection) -> Asked:
-        """What to ask for. What comes back may be more than was selected."""
+        """The request for a selection. The answer may hold more objects than were selected."""
 
 
 @runtime_checkable
@@ -97,7 +97,7 @@ class Patched(Mapping, Protocol):
     """A mapping whose objects belong to Kubernetes, but for some annotations."""
 
     def annotations(self, change: Change, before: Tree) -> dict[str, str | None]:
-        """What to change of them. Raises DatastoreError for a change that cannot be."""
+        """The annotations to change. Raises DatastoreError for a change that cannot be made."""
 
     def stands(self, change: Change, seen: Entry | None, before: Tree) -> bool:
         """Whether the guard of a change holds although its revision is another.
@@ -106,7 +106,7 @@ class Patched(Mapping, Protocol):
         """
 
     def absent(self, change: Change) -> Exception | None:
-        """The error of writing what does not exist; None: there is nothing to do."""
+        """The error for a write to an object that does not exist; None: it needs no write."""
 
 
 def metadata(tree: Tree) -> Tree:
@@ -116,7 +116,7 @@ def metadata(tree: Tree) -> Tree:
 
 
 def version(tree: Tree) -> int:
-    """The resourceVersion as a number; they are numbers that only grow (KEP-5504)."""
+    """The resourceVersion as a number; these numbers only grow (KEP-5504)."""
     text = str(metadata(tree).get("resourceVersion", ""))
     return int(text) if text.isdecimal() else 0
 

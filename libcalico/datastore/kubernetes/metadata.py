@@ -54,7 +54,7 @@ def shown_uid(uid: str) -> str:
 
 
 def packed(kind: str, metadata: Tree, before: Tree | None = None) -> Tree:
-    """The metadata of a custom resource, of a v3 object's; without a resourceVersion.
+    """The metadata of a custom resource from that of a v3 object, without a resourceVersion.
 
     Labels and annotations that others gave the custom resource `before` stay where they are.
     """
@@ -88,7 +88,7 @@ def packed(kind: str, metadata: Tree, before: Tree | None = None) -> Tree:
 
 
 def unpacked(kind: str, native: Tree) -> Tree:
-    """The v3 metadata of a custom resource's; policies keep their name where the codec reads it."""
+    """The v3 metadata of a custom resource; policies keep their name where the codec reads it."""
     annotations = dict(native.get("annotations") or {})
     inner = _inner(annotations.pop(PACKED, ""))
     labels = {**(native.get("labels") or {}), **(inner.get("labels") or {})}
@@ -112,7 +112,7 @@ def unpacked(kind: str, native: Tree) -> Tree:
 
 
 def native_metadata(tree: Tree, name: str, namespace: str = "") -> Tree:
-    """The v3 metadata of something that stands for one of Kubernetes' own objects."""
+    """The v3 metadata of a resource that stands for one of Kubernetes' own objects."""
     meta = tree.get("metadata") or {}
     shown = {
         "name": name,

@@ -1,6 +1,6 @@
 """Kubernetes' own objects that are only read: namespaces, service accounts, network policies.
 
-Who wants them otherwise changes them in Kubernetes.
+They are changed in Kubernetes, not here.
 Source: docs/reference/data-model.md#labels-and-profiles-of-pods, #kubernetes-networkpolicy. Tested
 in tests/libcalico/test_kubernetes_objects.py.
 """
@@ -30,7 +30,7 @@ NAMESPACE, ACCOUNT = "kns.", "ksa."
 
 @dataclass(frozen=True, slots=True)
 class ReadOnly:
-    """One collection; `convert` makes the resource of its object."""
+    """One collection; `convert` makes the resource from the object."""
 
     collection: Collection
     kind: str
@@ -40,26 +40,26 @@ class ReadOnly:
     placed: Callable[[ResourceKey], Place | None]
 
     def place(self, key: Key) -> Place | None:
-        """By the name, without what stands before it."""
+        """The place by the key's name, without its prefix."""
         assert isinstance(key, ResourceKey)
         return self.placed(key)
 
     def key(self, tree: Tree) -> Key | None:
-        """The resource's."""
+        """The key of the resource."""
         meta = metadata(tree)
         space = meta.get("namespace", "")
         namespace = space if self.kind == "NetworkPolicy" else ""
         return ResourceKey(self.kind, self.named(space, meta.get("name", "")), namespace)
 
     def raw(self, key: Key, tree: Tree) -> bytes | None:
-        """Its v3 form."""
+        """The v3 form of the object."""
         assert isinstance(key, ResourceKey)
         value = self.convert(tree)
         shown = msgspec.convert(native_metadata(tree, key.name, key.namespace), Metadata)
         return codec.encode_value(key, msgspec.structs.replace(value, metadata=shown))
 
     def asked(self, selection: Selection) -> Asked:
-        """A namespace, where one is named."""
+        """Restrict the request to the selection's namespace, if it has one."""
         return Asked(selection.namespace if self.kind == "NetworkPolicy" else "")
 
 

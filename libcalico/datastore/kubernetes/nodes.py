@@ -2,8 +2,8 @@
 
 The kubelet makes the object, so it is neither created nor deleted here. Labels and annotations
 that were given to the Calico node alone are kept in annotations of their own.
-Who may annotate nodes can write anything there: a value that cannot be read is left out and
-named in the log, and the rest of the node stands.
+Anything may stand in an annotation: a value that cannot be read is left out and named in the log,
+and the rest of the node counts.
 Source: docs/reference/data-model.md#kubernetes-datastore. Tested in
 tests/libcalico/test_kubernetes_objects.py.
 """
@@ -53,7 +53,10 @@ _MAC = re.compile(r"[0-9A-Fa-f]{2}([:-][0-9A-Fa-f]{2}){5}")
 
 
 class Nodes:
-    """`Node` is Kubernetes' Node. With `pod_cidr` the IPIP tunnel's address follows from that."""
+    """`Node` is Kubernetes' Node.
+
+    With `pod_cidr` the IPIP tunnel address derives from its pod CIDR.
+    """
 
     collection = Collection("v1", "nodes", "Node")
 
@@ -62,21 +65,21 @@ class Nodes:
         self._named: dict[tuple[str, str], str] = {}
 
     def place(self, key: Key) -> Place | None:
-        """By its name."""
+        """The place by the key's name."""
         assert isinstance(key, ResourceKey)
         return Place(key.name)
 
     def key(self, tree: Tree) -> Key | None:
-        """By its name."""
+        """The key by the object's name."""
         return ResourceKey("Node", metadata(tree).get("name", ""))
 
     def asked(self, selection: Selection) -> Asked:
-        """All, or the one."""
+        """Ask for all nodes, or for the one that the selection names."""
         only = {"fieldSelector": f"metadata.name={selection.host}"} if selection.host else {}
         return Asked(parameters=only)
 
     def raw(self, key: Key, tree: Tree) -> bytes | None:
-        """Its v3 form."""
+        """The v3 form of the node."""
         assert isinstance(key, ResourceKey)
         meta = metadata(tree)
         stored: dict[str, str] = meta.get("annotations") or {}
@@ -119,7 +122,7 @@ class Nodes:
         return encoded({"kind": "Node", "apiVersion": V3, "metadata": shown, **node})
 
     def annotations(self, change: Change, before: Tree) -> dict[str, str | None]:
-        """Those that say something else than before; None removes one."""
+        """The annotations that change; None removes one."""
         if not isinstance(change, Put):
             raise DatastoreError(
                 f"{change.key} cannot be deleted: Kubernetes has it; `kubectl delete node` does it"
@@ -147,14 +150,14 @@ class Nodes:
         return {name: text for name, text in desired.items() if (stored.get(name) or None) != text}
 
     def stands(self, change: Change, seen: Entry | None, before: Tree) -> bool:
-        """The kubelet writes the object as well: what counts is whether our part changed."""
+        """Whether our part of the node is unchanged: the kubelet writes the object as well."""
         if seen is None:
             return False
         now = self.raw(change.key, before)
         return now is not None and _counting(now) == _counting(seen.raw)
 
     def absent(self, change: Change) -> Exception | None:
-        """The kubelet makes the object."""
+        """The error for a node that does not exist: only the kubelet creates it."""
         if isinstance(change, Delete):
             return None
         return DatastoreError(
@@ -163,7 +166,7 @@ class Nodes:
         )
 
     def _name(self, node: str, annotations: Mapping[str, str], unread: set[str]) -> None:
-        """Say once of each text that it cannot be read: a node is told anew with each heartbeat."""
+        """Log each unreadable text once: a node is read anew with each heartbeat."""
         for name in [name for of, name in self._named if of == node and name not in unread]:
             del self._named[node, name]
         for name in sorted(unread):
@@ -176,7 +179,7 @@ class Nodes:
 
 
 def _readable(word: str, text: str) -> bool:
-    """Whether an annotation is the address that it is named for."""
+    """Whether an annotation is an address of the type that its name says."""
     if "MACAddr" in word:
         return _MAC.fullmatch(text) is not None
     if "Addr" not in word:
@@ -187,7 +190,7 @@ def _readable(word: str, text: str) -> bool:
 
 
 def _interfaces(text: str) -> list[object] | None:
-    """The interfaces of a node as they are told; None where they cannot be read."""
+    """The interfaces in an annotation of a node; None where they cannot be read."""
     with suppress(ValueError, RecursionError):
         interfaces = json.loads(text)
         msgspec.convert(interfaces, list[NodeInterface])
@@ -196,7 +199,7 @@ def _interfaces(text: str) -> list[object] | None:
 
 
 def _pairs(text: str | None) -> tuple[dict[str, str], bool]:
-    """The pairs of text in an annotation, and whether that is all that is in it."""
+    """The pairs of text in an annotation, and whether it holds nothing else."""
     if not text:
         return {}, True
     with suppress(ValueError, RecursionError):
@@ -208,7 +211,7 @@ def _pairs(text: str | None) -> tuple[dict[str, str], bool]:
 
 
 def _counting(raw: bytes) -> object:
-    """What of a Node is ours: not what kubelet and people write into Kubernetes' object."""
+    """The part of a Node that is ours, without what the kubelet and users write to the object."""
     node = msgspec.json.decode(raw)
     spec = {name: one for name, one in node["spec"].items() if name != "addresses"}
     status = {name: one for name, one in node["status"].items() if name != "podCIDRs"}

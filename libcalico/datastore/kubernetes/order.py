@@ -10,8 +10,8 @@ Invariants (tests/libcalico/test_kubernetes_order.py, tests/apiserver/test_kdd_c
   KDD-3  A claim is confirmed after its block is written, and removed after its block is gone or
          has lost its owner; a block is created only while a claim on it stands.
 
-What a death leaves behind are addresses, handles or claims that nobody uses: the allocator takes
-half-made claims up, and the collector takes the rest back (docs/ipam.md).
+A process that dies leaves addresses, handles or claims behind that are not in use: the allocator
+takes half-made claims up, and the collector takes the rest back (docs/ipam.md).
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ Phase = list[Change]
 
 
 def phases(changes: Sequence[Change], before: Before) -> list[Phase]:
-    """Groups of writes: one group after the other, those of a group in any order.
+    """Groups of writes: one group after the other, the writes of a group in any order.
 
-    A key may come twice, in a step between and in its end; the guard of the second holds
-    against the first. `before` tells what a handle is now. `Check`s are left out.
+    A key may come twice, with an intermediate state and its final one; the guard of the second
+    applies to the result of the first. `before` gives the present state of a handle. `Check`s are
+    left out.
     """
     detached: Phase = []
     wide: Phase = []
@@ -70,7 +71,7 @@ def phases(changes: Sequence[Change], before: Before) -> list[Phase]:
 
 
 def _handle(change: Change, old: Handle | None) -> tuple[Phase, Phase]:
-    """What is written before the blocks, and what after them."""
+    """The writes before the blocks, and those after them."""
     had = dict(old.block) if old else {}
     if isinstance(change, Delete):
         return [], [change]
@@ -86,5 +87,5 @@ def _handle(change: Change, old: Handle | None) -> tuple[Phase, Phase]:
 
 
 def is_handle(change: Change) -> bool:
-    """Whether a change is of a handle that is written, so that its counts must be known."""
+    """Whether a change writes a handle, so that its present counts must be read."""
     return isinstance(change.key, HandleKey) and isinstance(change, Put)

@@ -3,7 +3,7 @@
 What the pod itself says becomes the endpoint (libcalico/conversion/pods.py); what only the
 plugin knows, container and addresses, is written into annotations of the pod. An endpoint so
 exists from the moment the pod has a node: `ABSENT` means that no container has been attached,
-and a guard holds while the attached container is the same, whatever the kubelet writes meanwhile.
+and a guard holds while the attached container is the same, though the kubelet writes meanwhile.
 Source: docs/reference/data-model.md#kubernetes-datastore, #add-of-a-pod,
 #other-orchestrators-and-del. Tested in tests/libcalico/test_kubernetes_objects.py.
 """
@@ -30,7 +30,7 @@ class Pods:
     collection = Collection("v1", "pods", "Pod", namespaced=True)
 
     def place(self, key: Key) -> Place | None:
-        """Its pod, if the endpoint is one's first interface."""
+        """The pod, if the endpoint is its first interface."""
         assert isinstance(key, ResourceKey)
         with suppress(InvalidValue):
             parts = names.parse(key.name)
@@ -39,7 +39,7 @@ class Pods:
         return None
 
     def key(self, tree: Tree) -> Key | None:
-        """Of node and pod; None for a pod without a node, or on the host's network."""
+        """The key by node and pod; None for a pod without a node, or on the host's network."""
         if not is_endpoint(tree):
             return None
         meta, node = metadata(tree), tree["spec"]["nodeName"]
@@ -49,13 +49,13 @@ class Pods:
         return ResourceKey("WorkloadEndpoint", name, meta.get("namespace", ""))
 
     def raw(self, key: Key, tree: Tree) -> bytes | None:
-        """Its v3 form."""
+        """The v3 form of the pod."""
         assert isinstance(key, ResourceKey)
         meta = native_metadata(tree, key.name, key.namespace)
         return codec.encode_value(key, workload(tree, meta))
 
     def asked(self, selection: Selection) -> Asked:
-        """One node's, or one pod, where the beginning of the name says so."""
+        """Ask for the pods of one node, or for one pod where the name's prefix tells which."""
         parts = selection.name_prefix.replace("--", "\0").split("-")
         words = [part.replace("\0", "-") for part in parts]
         if len(words) < 2 or "\0" in parts[-1]:
@@ -65,7 +65,7 @@ class Pods:
         return Asked(selection.namespace, {"fieldSelector": f"spec.nodeName={words[0]}"})
 
     def annotations(self, change: Change, before: Tree) -> dict[str, str | None]:
-        """The attachment; of a detached pod the container stays, the addresses go."""
+        """The annotations of the attachment; a detached pod keeps its container alone."""
         if not isinstance(change, Put):
             return {POD_IP: "", POD_IPS: ""} if any(attached(before)) else {}
         spec = change.value.spec
@@ -81,7 +81,7 @@ class Pods:
         }
 
     def stands(self, change: Change, seen: Entry | None, before: Tree) -> bool:
-        """Whether the attachment is still the one that was seen, of the same pod."""
+        """Whether the attachment is still the one that was read, of the same pod."""
         if change.guard == 0:
             return not any(attached(before))
         if seen is None or seen.value is None:
@@ -89,7 +89,7 @@ class Pods:
         return bool(attached(before)[0] == seen.value.spec.containerID)
 
     def absent(self, change: Change) -> Exception | None:
-        """A pod that is gone needs no detaching, and cannot be attached."""
+        """The error for a pod that is gone: it needs no detaching, and cannot be attached."""
         if isinstance(change, Delete):
             return None
         if self.place(change.key) is None:

@@ -33,10 +33,10 @@ _OPTIONAL = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class CustomResource:
-    """One kind; `plural` names the collection, `stored` its kind where that is another.
+    """One kind. `plural` names the collection; `stored` is the kind there where it has another.
 
-    `reserved`: how names begin that belong to Kubernetes' own objects of the same family. One of
-    them here must not stand for, or hide, the object that they name.
+    `reserved` is the prefix of names of Kubernetes' own objects of the same family. A custom
+    resource with such a name must not stand for, or hide, the object that it names.
     """
 
     kind: str
@@ -47,7 +47,7 @@ class CustomResource:
 
     @property
     def collection(self) -> Collection:
-        """Where."""
+        """The collection of this kind."""
         return Collection(
             GROUP,
             self.plural,
@@ -59,16 +59,16 @@ class CustomResource:
 
     @property
     def two_phases(self) -> bool:
-        """They are deleted at once."""
+        """False: these are deleted at once."""
         return False
 
     def place(self, key: Key) -> Place | None:
-        """By its name."""
+        """The place by the key's name."""
         assert isinstance(key, ResourceKey)
         return Place(key.name, key.namespace)
 
     def key(self, tree: Tree) -> Key | None:
-        """By its name. Raises InvalidValue for a reserved one."""
+        """The key by the object's name. Raises InvalidValue for a reserved name."""
         meta = metadata(tree)
         namespace = meta.get("namespace", "") if self.namespaced else ""
         key = ResourceKey(self.kind, meta.get("name", ""), namespace)
@@ -78,7 +78,7 @@ class CustomResource:
         return key
 
     def raw(self, key: Key, tree: Tree) -> bytes | None:
-        """Its v3 form; what we do not know of spec and status is in it."""
+        """The v3 form; unknown fields of spec and status are kept."""
         document = {
             "kind": self.kind,
             "apiVersion": V3,
@@ -88,11 +88,14 @@ class CustomResource:
         return encoded(document)
 
     def asked(self, selection: Selection) -> Asked:
-        """A namespace, where one is named."""
+        """Restrict the request to the selection's namespace, if it has one."""
         return Asked(selection.namespace if self.namespaced else "")
 
     def body(self, put: Put, before: Tree | None) -> Tree:
-        """The custom resource; native labels of others stay (Calico's own would lose them)."""
+        """The custom resource.
+
+        Native labels of others stay (Calico's own client would lose them).
+        """
         key = put.key
         assert isinstance(key, ResourceKey)
         base = put.base.raw if put.base else None
@@ -108,9 +111,9 @@ class CustomResource:
         return document
 
 
-def _named(key: ResourceKey, value: Resource) -> Resource:
-    """Refuse a resource under another's key: the name in it must be the key's."""
-    meta = value.metadata
+def _named(key: ResourceKey, value: object) -> object:
+    """Refuse a resource whose name is not that of its key."""
+    meta = value.metadata  # type: ignore[attr-defined]
     if meta.name != key.name or (key.namespace and meta.namespace != key.namespace):
         raise InvalidValue(
             "metadata.name", f"{meta.namespace}/{meta.name}", "must be its key's", str(key)

@@ -99,7 +99,7 @@ class KubernetesDatastore:
         return entry
 
     async def get_many(self, requested: Sequence[Key]) -> dict[Key, Entry | None]:
-        """Several objects, each as it is."""
+        """Several objects, each in its present state."""
         keys = list(dict.fromkeys(requested))
         entries = await asyncio.gather(*(self._in_turn(self.get, key) for key in keys))
         return dict(zip(keys, entries, strict=True))
@@ -109,7 +109,7 @@ class KubernetesDatastore:
         return await whole_listing(self, selection)
 
     async def pages(self, selection: Selection, revision: int = 0) -> AsyncIterator[Listing]:
-        """The pages of a listing: of `revision`, or the present one."""
+        """The pages of a listing, of `revision` or the present one."""
         positions: Positions = {}
         for feed in self._feeds(selection):
             async for page, at in self._pages(feed, revision):
@@ -121,10 +121,10 @@ class KubernetesDatastore:
         yield Listing(last, self._memory.keep(selection.family, positions), [])
 
     async def commit(self, changes: Sequence[Change]) -> int:
-        """Apply the changes in their order; returns the new revision, `Revision` of several.
+        """Apply the changes in their order; returns the new revision, a `Revision` for several.
 
-        Raises CommitConflict when a guard does not hold, and what was done is taken back;
-        DatastoreUnavailable when it is not known what was done, or could not be taken back.
+        Raises CommitConflict when a guard does not hold; the changes made so far are undone then.
+        Raises DatastoreUnavailable when their fate is unknown, or they could not be undone.
         """
         self._refuse(changes)
         kept = [change for change in changes if not isinstance(change.key, StatusKey | HostKey)]
@@ -149,7 +149,7 @@ class KubernetesDatastore:
         return Revision.of(own) if len(own) > 1 else max(own.values(), default=0)
 
     def refuse(self, change: Change) -> None:
-        """Raises DatastoreError for a change that is Kubernetes' own to make."""
+        """Raise DatastoreError for a change that only Kubernetes makes."""
         self._writer.refuse(change)
 
     def watch(self, selections: Sequence[Selection], revision: int) -> AsyncIterator[Batch]:
@@ -248,7 +248,7 @@ class KubernetesDatastore:
             raise CommitConflict(wrong)
 
     async def _handle(self, change: Change) -> Handle | None:
-        """What a handle is before the change, as the writer saw it; read where it is not known."""
+        """The handle before the change as its writer saw it; read where that is not known."""
         if not change.guard:
             return None
         base = change.base if isinstance(change, Put) else None
@@ -269,7 +269,7 @@ class KubernetesDatastore:
         return await self._writer.apply(change, guard)
 
     async def _take_back(self, done: Sequence[Done], failed: Sequence[BaseException]) -> None:
-        """Undo in reverse, then say why; raises always."""
+        """Undo the changes in reverse, then raise the error that explains it."""
         for one in failed:
             if not isinstance(one, Exception):
                 raise one

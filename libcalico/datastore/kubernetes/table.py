@@ -64,7 +64,7 @@ class Table:
         self._families["GlobalNetworkPolicy"] += (ClusterPolicies(),)
 
     def of_family(self, family: str) -> tuple[Mapping, ...]:
-        """The collections that hold a family; empty for one that is nowhere.
+        """The collections that hold a family; empty for one that this datastore does not hold.
 
         Raises UnsupportedKind.
         """
@@ -76,7 +76,7 @@ class Table:
         return mappings
 
     def of_key(self, key: Key) -> Mapping | None:
-        """The collection that an object is in; None for one that is nowhere.
+        """The collection of an object; None for one that this datastore does not hold.
 
         Raises UnsupportedKind.
         """
@@ -89,7 +89,7 @@ class Table:
         return own
 
     def collections(self) -> set[tuple[str, str]]:
-        """Group and plural of every collection that is read."""
+        """Group and plural of every collection."""
         return {
             (mapping.collection.group_version.rpartition("/")[0], mapping.collection.plural)
             for family in self._families.values()
@@ -103,7 +103,7 @@ def _family(kind: str) -> str:
 
 
 def family_of(key: Key) -> str:
-    """The family of a key; of one that is nowhere the name of some such family."""
+    """The family of a key; for a key that this datastore does not hold, some such family."""
     if isinstance(key, ResourceKey):
         return _family(key.kind)
     return _PLAIN.get(type(key), "FelixStatus")

@@ -48,18 +48,18 @@ Word = tuple[str, int, Event | None] | Exception
 
 
 class Memory:
-    """The positions behind the numbers that readers were given, of the last ones of each family."""
+    """The positions behind the revisions that readers were given, the last ones of each family."""
 
     def __init__(self) -> None:
         self._known: dict[str, OrderedDict[int, Positions]] = {}
 
     def keep(self, family: str, positions: Positions) -> int:
-        """The number for these positions."""
+        """The revision that stands for these positions."""
         number = max(positions.values(), default=1)
         if len(positions) > 1:
             known = self._known.setdefault(family, OrderedDict())
             before = known.get(number, {})
-            # Two readers may stand at one number: whoever goes on from it misses nothing.
+            # Two readers may stand at one number: neither misses anything from there on.
             mine = {path: min(one, before.get(path, one)) for path, one in positions.items()}
             known[number] = {**before, **mine}
             known.move_to_end(number)
@@ -68,10 +68,10 @@ class Memory:
         return number
 
     def find(self, family: str, number: int, paths: Sequence[str]) -> Positions:
-        """The positions of a number. One collection stands at the number itself.
+        """The positions behind a revision. A single collection is at the revision itself.
 
-        Raises Compacted for a number of several that is not known, or not any more: in one of
-        them something might be skipped.
+        Raises Compacted for a revision of several collections that is not remembered: in one of
+        them an event might be skipped.
         """
         if len(paths) == 1:
             return {paths[0]: number}
@@ -132,7 +132,10 @@ async def watch(
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """What two tasks share that tell of the same objects; `turn` is held until they are queued."""
+    """The shared state of two tasks that report the same objects.
+
+    `turn` is held until their events are queued.
+    """
 
     speaking: Speaking
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -141,7 +144,7 @@ class Beside:
 async def _follow_nodes(
     client: Client, feed: Feed, beside: Beside, queue: asyncio.Queue[Word]
 ) -> None:
-    """Policies that speak of nodes into the queue, whenever the nodes are others."""
+    """Put the policies that depend on nodes into the queue whenever the nodes change."""
     mapping = beside.speaking.mapping
 
     async def tell() -> None:
@@ -168,7 +171,7 @@ async def _follow(
     queue: asyncio.Queue[Word],
     beside: Beside | None = None,
 ) -> None:
-    """One collection into the queue, watch after watch; its last word is an exception."""
+    """Put the events of one collection into the queue, watch after watch; an error comes last."""
     at, loop = start, asyncio.get_running_loop()
     try:
         while True:
@@ -203,7 +206,7 @@ async def _follow(
 async def _defined_again(
     client: Client, feed: Feed, error: ObjectNotFound, was_there: bool
 ) -> Exception:
-    """Why the collection must be listed anew: it is not there any more, or there now."""
+    """Why the collection must be listed anew: it has gone, or it exists now."""
     while not was_there:
         await asyncio.sleep(AGAIN * random.uniform(0.75, 1.25))
         try:
@@ -217,7 +220,7 @@ async def _defined_again(
 
 
 async def _check_history(client: Client, feed: Feed, at: int) -> None:
-    """Raises Compacted where the API is not as far as the reader."""
+    """Raise Compacted where the API is behind the reader."""
     answer = await client.request("GET", feed.path, {**feed.parameters, "limit": "1"})
     try:
         now = version(msgspec.json.decode(answer))

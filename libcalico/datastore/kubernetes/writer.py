@@ -50,7 +50,7 @@ class Lost(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A change that was made: the object's revision now, 0 for none, and the way back."""
+    """A change that was made: the object's revision now (0 for none), and how to undo it."""
 
     key: Key
     revision: int
@@ -77,16 +77,16 @@ class Writer:
             return None
 
     def known(self, collection: Collection, place: Place, revision: int) -> Tree | None:
-        """An object as it was at a revision, if that was the last that was heard of it."""
+        """An object as it was at a revision, if that is the last state that was read."""
         tree = self._trees.get(collection.path(place.namespace, place.name))
         return tree if tree is not None and version(tree) == revision else None
 
     def remember(self, entry: Entry) -> None:
-        """An entry that was given out: a guard may name its revision."""
+        """Remember an entry that a reader got: a guard may name its revision."""
         _keep(self._entries, (entry.key, entry.revision), entry)
 
     async def finish(self, mapped: Mapped, place: Place, tree: Tree) -> None:
-        """Delete what is marked as deleted; that somebody else did is no error."""
+        """Delete what is marked as deleted; it is no error if it is gone already."""
         try:
             await self._delete(mapped.collection.path(place.namespace, place.name), tree)
         except (Conflict, ObjectNotFound):
@@ -108,7 +108,7 @@ class Writer:
         return await self._remove(mapped, place, change, guard)
 
     def refuse(self, change: Change) -> None:
-        """Raises DatastoreError for a change that is never made, whatever is stored."""
+        """Raise DatastoreError for a change that is never made, with any stored state."""
         mapped = self._table.of_key(change.key)
         if isinstance(mapped, Patched):
             if isinstance(change, Delete):
@@ -143,7 +143,7 @@ class Writer:
     async def _before(
         self, mapped: Stored, place: Place, key: Key, guard: int | None
     ) -> Tree | None:
-        """The object to write over; of the guard's revision where there is a guard."""
+        """The object to write over; where there is a guard, it has the guard's revision."""
         known = self.known(mapped.collection, place, guard) if guard else None
         if known is not None:
             return known
@@ -183,7 +183,7 @@ class Writer:
         return Done(put.key, version(made), undo)
 
     async def _status(self, collection: Collection, path: str, body: Tree, made: Tree) -> Tree:
-        """Where a kind's status is written apart, write it if it is another."""
+        """Write the status where the kind has it separately and it differs."""
         desired = body.get("status")
         if not collection.status or desired is None or made.get("status") == desired:
             return made
@@ -277,7 +277,7 @@ class Writer:
     async def _annotate(
         self, path: str, tree: Tree, annotations: Mapping[str, str | None], *, guarded: bool
     ) -> Tree:
-        """Annotations go in with the status: that is all that a node may write."""
+        """Patch annotations through the status: a node may write nothing else."""
         meta = {"uid": metadata(tree).get("uid"), "annotations": annotations}
         if guarded:
             meta["resourceVersion"] = metadata(tree).get("resourceVersion")
@@ -335,7 +335,7 @@ def _of_kubernetes(key: Key) -> DatastoreError:
 
 
 def _marked(before: Tree) -> bool | str:
-    """The mark, as the kind has it: claims have text."""
+    """The mark of deletion as the kind has it: claims have text."""
     return "true" if isinstance((before.get("spec") or {}).get("deleted"), str) else True
 
 
