@@ -62,14 +62,17 @@ def settings(environ: Mapping[str, str]) -> Settings:
     limit = environ.get("CALICO_BGP_MAX_PREFIXES", "") or str(DEFAULT_MAX_PREFIXES)
     hold_time = parsing.number("CALICO_BGP_HOLD_TIME", hold, 3, 65535)
     max_prefixes = parsing.number("CALICO_BGP_MAX_PREFIXES", limit, 0, 2**32 - 1)
-    wanted = environ.get("CALICO_ROUTER_ID", "")
+    identifier = environ.get("CALICO_ROUTER_ID", "")
     try:
-        router_id(NodeView("any", {}), wanted)
+        router_id(NodeView("any", {}), identifier)
     except ValueError as error:
-        raise InvalidValue("CALICO_ROUTER_ID", wanted, "an IPv4 address, or hash") from error
+        raise InvalidValue("CALICO_ROUTER_ID", identifier, "an IPv4 address, or hash") from error
     cluster_ips = environ.get("CALICO_ADVERTISE_CLUSTER_IPS", "")
     return Settings(
-        hold_time=hold_time, router_id=wanted, cluster_ips=cluster_ips, max_prefixes=max_prefixes
+        hold_time=hold_time,
+        router_id=identifier,
+        cluster_ips=cluster_ips,
+        max_prefixes=max_prefixes,
     )
 
 
@@ -126,8 +129,8 @@ async def serve(environ: Mapping[str, str]) -> int:
     """Run the agent; returns an exit status when something is beyond repair."""
     config = apiconfig.of_node(environ)
     chosen = settings(environ)
-    if (found := backend(environ)) != "bird":
-        await idle(found, health_port(environ))
+    if (name := backend(environ)) != "bird":
+        await idle(name, health_port(environ))
     me = await node_name(environ)
     store = await connect(config, gather=UNHURRIED)
     speaker = ExaBGPSpeaker(RUN_DIR)

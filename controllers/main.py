@@ -28,17 +28,17 @@ Environment: the datastore's variables, KUBECONFIG (else the pod's service accou
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    found = argparse.ArgumentParser(prog="calico-kube-controllers", description=SAYS)
-    command_line.add_version(found)
-    found.add_argument("--status-file", default=str(status.FILE), help="empty: none is written")
-    found.add_argument("--health-port", type=int, default=0, help="0: no HTTP")
-    commands = found.add_subparsers(dest="command")
+    arguments = argparse.ArgumentParser(prog="calico-kube-controllers", description=SAYS)
+    command_line.add_version(arguments)
+    arguments.add_argument("--status-file", default=str(status.FILE), help="empty: none is written")
+    arguments.add_argument("--health-port", type=int, default=0, help="0: no HTTP")
+    commands = arguments.add_subparsers(dest="command")
     check = commands.add_parser("check-status", help="read the status file")
     kind = check.add_mutually_exclusive_group(required=True)
     kind.add_argument("-r", "--readiness", action="store_true")
     kind.add_argument("-l", "--liveness", action="store_true")
     check.add_argument("-f", "--file", default=str(status.FILE))
-    return found
+    return arguments
 
 
 async def serve(environ: Mapping[str, str], status_file: str, health_port: int) -> None:

@@ -260,8 +260,8 @@ class Process:
 
 def lease_namespace(environ: Mapping[str, str]) -> str:
     """Where the lease lies: the pod's own namespace, else kube-system."""
-    if found := environ.get("POD_NAMESPACE", ""):
-        return found
+    if namespace := environ.get("POD_NAMESPACE", ""):
+        return namespace
     try:
         return (paths.SERVICE_ACCOUNT / "namespace").read_text().strip() or NAMESPACE
     except OSError:

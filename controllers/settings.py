@@ -176,14 +176,14 @@ def _with_period(one: Any, period: str) -> Any:
 
 
 def _names(variable: str, text: str) -> list[str]:
-    found = []
+    members = []
     for word in (part.strip().lower() for part in text.split(",")):
         if word == "flannelmigration":
             raise InvalidValue(variable, word, "is not offered: see docs/migration for the way")
         if word not in MEMBERS:
             raise InvalidValue(variable, word, f"must be one of {', '.join(MEMBERS)}")
-        found.append(MEMBERS[word])
-    return found
+        members.append(MEMBERS[word])
+    return members
 
 
 def _duration(variable: str, text: str) -> str:

@@ -83,7 +83,7 @@ class Agent:
         resolver: Resolver | None = None,
     ) -> None:
         self.routing = Routing(publisher.current, publisher.publish)
-        self.picture = DecisionState(me, settings, self.routing)
+        self.decisions = DecisionState(me, settings, self.routing)
         self.plan = Plan()
         self.felix = FelixReports()
         self.progress = Progress()
@@ -99,8 +99,8 @@ class Agent:
         self.started = self.configured = now_text()
         self._memory = memory or SavedDecisions(None)
         before = self._memory.before
-        self.picture.old_secrets = before.secrets if password_source else {}
-        self.picture.old_services = before.services if service_source else frozenset()
+        self.decisions.old_secrets = before.secrets if password_source else {}
+        self.decisions.old_services = before.services if service_source else frozenset()
         self.sources = Sources(
             *(service_source, password_source, resolver),
             patience=service_patience,
@@ -110,7 +110,7 @@ class Agent:
 
     def work(self) -> list[Coroutine[Any, Any, None]]:
         """All that runs as long as the agent does, besides `follow_datastore`."""
-        found = [
+        tasks = [
             self.follow_speaker(),
             self.remember(),
             self.keep_time(),
@@ -120,19 +120,19 @@ class Agent:
         ]
         sources = self.sources
         if sources.resolver is not None:
-            found.append(self.keep_resolving(sources.resolver))
+            tasks.append(self.keep_resolving(sources.resolver))
         if self.control is not None:
-            found.append(self.control.run())
+            tasks.append(self.control.run())
         if sources.services is not None:
-            found += [self.follow_services(sources.services), self._services_in_time()]
+            tasks += [self.follow_services(sources.services), self._services_in_time()]
         if sources.passwords is not None:
-            found.append(self.follow_passwords(sources.passwords))
-        return found
+            tasks.append(self.follow_passwords(sources.passwords))
+        return tasks
 
     @property
     def view(self) -> ClusterView:
         """The cluster, as the datastore tells it."""
-        return self.picture.view
+        return self.decisions.view
 
     @property
     def in_sync(self) -> bool:
@@ -155,9 +155,9 @@ class Agent:
         """Take batches for ever."""
         self.sources.datastore = syncer
         async for batch in syncer.batches():
-            await self.take(batch)
+            await self.apply_batch(batch)
 
-    async def take(self, batch: SyncBatch) -> None:
+    async def apply_batch(self, batch: SyncBatch) -> None:
         """Take one batch; decide once the picture is complete."""
         changed = Changed.NOTHING
         for update in batch.updates:
@@ -173,7 +173,7 @@ class Agent:
     async def follow_services(self, source: ServiceSource) -> None:
         """Take changes of services for ever."""
         async for batch in source.batches():
-            self.picture.serve(batch)
+            self.decisions.serve(batch)
             self.sources.services_known = self.sources.services_known or batch.in_sync
             await self._decide(Changed.EXPORT)
 
@@ -181,27 +181,27 @@ class Agent:
         """Without word from Kubernetes, go on with the services of before the restart."""
         await asyncio.sleep(self.sources.patience)
         if not self.sources.services_known:
-            count = len(self.picture.old_services)
+            count = len(self.decisions.old_services)
             if count:
-                told = "no word about services: going on with those of before"
-                log.warning(told, extra={"n": count})
+                message = "no word about services: going on with those of before"
+                log.warning(message, extra={"n": count})
             else:
                 log.info("no word about services yet: none is announced so far")
-            self.sources.services_known = self.picture.services_unread = True
+            self.sources.services_known = self.decisions.services_unread = True
             await self._decide(Changed.NOTHING)
 
-    async def follow_addresses(self, found: AsyncIterator[frozenset[IPAddress]]) -> None:
+    async def follow_addresses(self, updates: AsyncIterator[frozenset[IPAddress]]) -> None:
         """Take the addresses of the datastore, to which external peers name no way."""
-        async for addresses in found:
-            self.picture.datastore = addresses
+        async for addresses in updates:
+            self.decisions.datastore = addresses
             if self.in_sync:
-                self.picture.decide_terms(self.plan.peers, self.handover)
+                self.decisions.decide_terms(self.plan.peers, self.handover)
                 self._timer.set()
 
     async def follow_passwords(self, source: PasswordSource) -> None:
         """Take passwords for ever."""
         async for known in source.changes():
-            self.picture.unlock(known)
+            self.decisions.unlock(known)
             await self._decide(Changed.PEERING)
 
     async def remember(self, patience: float = PATIENCE) -> None:
@@ -210,7 +210,7 @@ class Agent:
         last = self._memory.before
         if not self.in_sync and last != LastDecisions():
             log.warning("no word from the datastore: going on with the last decisions")
-            self.picture.take_filters(last.filters)
+            self.decisions.take_filters(last.filters)
             await self._apply_plan(Plan(tuple(last.peers), local_as=last.local_as))
             self.routing.have(last.own, last.ranges)
             self._decide_terms()
@@ -222,39 +222,39 @@ class Agent:
         """Decide what these changes touch, once the picture is complete."""
         if not self.progress.complete:
             return
-        if self.sources.services is not None and self.picture.announces_services:
+        if self.sources.services is not None and self.decisions.announces_services:
             self.sources.services.want()
             if not (self.in_sync or self.sources.services_known):
                 return  # without them a restart would withdraw their addresses
         if not self.in_sync:
             self.progress.in_sync, changed = True, EVERYTHING | Changed.IMPORT
         if Changed.FILTERS in changed:
-            self.picture.decide_filters()
+            self.decisions.decide_filters()
         if Changed.PEERING in changed:
-            plan = self.picture.planned()
+            plan = self.decisions.planned()
             if self.sources.passwords is not None:
                 self.sources.passwords.want(plan.secrets)
             await self._apply_plan(plan)
         if Changed.EXPORT in changed:
-            self.picture.decide_own()
+            self.decisions.decide_own()
         if changed & EVERYTHING:
             self._decide_terms()
         if Changed.IMPORT in changed:
-            self.picture.decide_owners()
+            self.decisions.decide_owners()
         await self._tell_speaker()
         if changed:
             self._keep()
 
     def _keep(self) -> None:
         """Remember what is decided."""
-        self._memory.save(decided(self.picture, self.routing, self.plan))
+        self._memory.save(decided(self.decisions, self.routing, self.plan))
 
     def _decide_terms(self) -> None:
         """What is taken from whom, and told to whom; before the datastore spoke: as it was."""
         if self.in_sync:
-            self.picture.decide_terms(self.plan.peers, self.handover)
+            self.decisions.decide_terms(self.plan.peers, self.handover)
         else:
-            self.picture.recall(self._memory.before.terms, self.plan.peers)
+            self.decisions.recall(self._memory.before.terms, self.plan.peers)
 
     async def _tell_speaker(self) -> None:
         if self.routing.take_changed() or not self.progress.announced:
@@ -271,9 +271,9 @@ class Agent:
     async def _apply_plan(self, plan: Plan) -> None:
         for refused in set(plan.refused) - set(self.plan.refused):
             log.error("peering refused: %s", refused.reason, extra={"object": refused.source})
-        wanted = {each.peer.address: each for each in plan.peers}
-        held = self.handover.plan(self.sessions.planned, wanted, self._exists, _now())
-        await self._hold(held, plan)
+        fresh = {each.peer.address: each for each in plan.peers}
+        peers_now = self.handover.plan(self.sessions.planned, fresh, self._exists, _now())
+        await self._hold(peers_now, plan)
 
     def _exists(self, planned: PlannedPeer) -> bool:
         node = self.view.nodes.get(planned.node)
@@ -285,7 +285,7 @@ class Agent:
         old = self.plan.peers
         self.plan = replace(plan, peers=ordered)
         # A source says what it knows only after the first plan has asked it.
-        unread = plan.secrets - self.picture.known_passwords.values.keys()
+        unread = plan.secrets - self.decisions.known_passwords.values.keys()
         self.gate.lacking = bool(plan.refused and unread)
         reflecting = reflectors.cluster_ids(self.view)
         self.sessions.hold({each.peer.address: each for each in ordered}, reflecting)
@@ -300,11 +300,11 @@ class Agent:
         )
         self._set_own()
         self.metrics.refused.set(len(plan.refused))
-        wanted = [each.peer for each in ordered]
-        if wanted != [each.peer for each in old]:
+        definitions = [each.peer for each in ordered]
+        if definitions != [each.peer for each in old]:
             log.info("peers", extra={"count": len(ordered)})
             self.configured = now_text()
-            await self.speaker.configure(wanted)
+            await self.speaker.configure(definitions)
         self._check_gate()
         self._timer.set()
         self.writer.changed()
@@ -323,7 +323,7 @@ class Agent:
         """Take one event."""
         if isinstance(event, SpeakerFailed):
             raise SpeakerBroken("the speaker cannot be kept: see the log above")
-        self.sessions.take(event, _now())
+        self.sessions.handle_event(event, _now())
         self._check_gate()
         self._timer.set()
         self.writer.changed()
@@ -374,13 +374,13 @@ class Agent:
 
     async def _release(self) -> None:
         """End the sessions whose successors carry their routes."""
-        held = self.handover.held
-        if not held:
+        kept = self.handover.kept
+        if not kept:
             return
         rib = self.routing.rib
 
         def covered(address: IPAddress) -> bool:
-            return all(rib.offered_by(net) - held.keys() for net in rib.of(address))
+            return all(rib.offered_by(net) - kept.keys() for net in rib.of(address))
 
         heard = self.handover.successors
         gone = self.handover.release(_now(), self.sessions.complete, covered)
@@ -419,9 +419,9 @@ class Agent:
         elif isinstance(message, node_api.Fact):
             self.felix.local_addresses = message.local_addresses
             self._set_own()
-            if self.picture.take_networks(message.networks):
+            if self.decisions.take_networks(message.networks):
                 if self.in_sync:
-                    self.picture.decide_own()
+                    self.decisions.decide_own()
                     self._keep()
                 self._decide_terms()
                 self.routing.judge_again()
@@ -430,7 +430,7 @@ class Agent:
     def _set_own(self) -> None:
         own = self.felix.own_addresses(self.view)
         if self.routing.address(own) and self.in_sync:
-            self.picture.decide_terms(self.plan.peers, self.handover)
+            self.decisions.decide_terms(self.plan.peers, self.handover)
 
     # -- telling
 

@@ -81,12 +81,12 @@ class AgentWorld:
         agent = self._agent
         born = _moment(agent.started)
         felix = "up" if agent.publisher.connected else "start"
-        found = [
+        own = [
             ProtocolState("static1", "Static", "up", born, "-"),
             ProtocolState("kernel1", "Kernel", felix, born, "-"),
             ProtocolState("direct1", "Direct", "up", born, "-"),
         ]
-        return found + [self._session(each, details) for each in self._sessions()]
+        return own + [self._session(each, details) for each in self._sessions()]
 
     def _sessions(self) -> Iterator[PlannedPeer]:
         for planned in self._agent.plan.peers:
@@ -97,8 +97,8 @@ class AgentWorld:
         agent = self._agent
         status = agent.sessions.status[planned.peer.address]
         word = "Passive" if status.info == "Active" else status.info
-        found = agent.doctor.found.get(planned.peer.address)
-        error = "" if status.up else found.text if found else status.error
+        diagnosis = agent.doctor.diagnoses.get(planned.peer.address)
+        error = "" if status.up else diagnosis.text if diagnosis else status.error
         info = f"{word:14}{error}" if error else word
         return ProtocolState(
             name=protocol_name(planned),
@@ -142,10 +142,10 @@ class AgentWorld:
             if up:
                 received, _ = agent.routing.rib.count(peer.address)
                 refused = sum(agent.routing.rib.refused(peer.address))
-                told = sent(agent, peer.address)
+                exported = sent(agent, peer.address)
                 yield (
                     f"    Routes:         {received - refused} imported, {refused} filtered, "
-                    f"{told} exported"
+                    f"{exported} exported"
                 )
 
     # -- routes
@@ -161,13 +161,13 @@ class AgentWorld:
     def routes(self, prefix: IPNetwork, details: bool = False) -> list[ShownRoute]:
         """The paths of a prefix, the best first."""
         routing = self._agent.routing
-        found = []
+        shown = []
         kind = routing.own.get(prefix)
         if kind is not None:
-            found.append(self._own(prefix, kind, details))
+            shown.append(self._own(prefix, kind, details))
         for path in routing.rib.taken(prefix):
-            found.append(self._learned(prefix, path, not found, details))
-        return found
+            shown.append(self._learned(prefix, path, not shown, details))
+        return shown
 
     def exported(self, protocol: str, prefix: IPNetwork) -> bool:
         """Whether a prefix is told to the peer of a protocol."""
@@ -182,13 +182,13 @@ class AgentWorld:
     def _way(self, hop: IPAddress) -> tuple[str, str]:
         way = self._ways.get(hop)
         if way is None:
-            way = self._ways[hop] = (str(hop), self._agent.picture.towards(hop))
+            way = self._ways[hop] = (str(hop), self._agent.decisions.towards(hop))
         return way
 
     def _own(self, prefix: IPNetwork, kind: Kind, details: bool) -> ShownRoute:
         protocol, preference = _OWN.get(kind, _STATIC)
         hops: tuple[tuple[str, str], ...] = ()
-        if kind in _OWN and (interface := self._agent.picture.towards(prefix)):
+        if kind in _OWN and (interface := self._agent.decisions.towards(prefix)):
             hops = (("", interface),)
         return ShownRoute(
             prefix=prefix,

@@ -26,7 +26,7 @@ class Parts(Protocol):
     doctor: Doctor
     handover: MakeBeforeBreak
     lacking: Lacking
-    picture: DecisionState
+    decisions: DecisionState
     routing: Routing
     sources: Sources
     speaker: Speaker
@@ -38,13 +38,13 @@ class Parts(Protocol):
 def conditions(agent: Parts) -> list[tuple[str, str]]:
     """What an operator should know of now: (object, reason)."""
     why = f"is kept until its successors carry its routes, {agent.handover.limit:g} s at most"
-    kept = [(f"peer {address}", why) for address in sorted(agent.handover.held, key=str)]
-    unread = [("BGPConfiguration", problem) for problem in agent.picture.tags.problems]
+    kept = [(f"peer {address}", why) for address in sorted(agent.handover.kept, key=str)]
+    unread = [("BGPConfiguration", problem) for problem in agent.decisions.tags.problems]
     unread += [(key, f"left out, not usable: {why}") for key, why in agent.view.broken.items()]
     unread += agent.sources.problems()
     control = agent.control.conditions() if agent.control is not None else []
-    found = [*agent.speaker.conditions(), *agent.doctor.conditions(), *kept, *unread]
-    found += agent.picture.conditions()
+    reports = [*agent.speaker.conditions(), *agent.doctor.conditions(), *kept, *unread]
+    reports += agent.decisions.conditions()
     if agent.sources.resolver is not None:
-        found += unresolved(agent.sources.resolver.unresolved, agent.routing.rib.hops)
-    return [*found, *agent.routing.conditions(), *control, *agent.lacking.conditions()]
+        reports += unresolved(agent.sources.resolver.unresolved, agent.routing.rib.hops)
+    return [*reports, *agent.routing.conditions(), *control, *agent.lacking.conditions()]

@@ -92,8 +92,8 @@ def _sessions(agent: Agent) -> CalicoNodeBGPStatus:
             CalicoNodePeer(str(address), TYPES[planned.kind], status.info, status.since)
         )
     up = {
-        version: sum(each.state == "Established" for each in found)
-        for version, found in peers.items()
+        version: sum(each.state == "Established" for each in members)
+        for version, members in peers.items()
     }
     return CalicoNodeBGPStatus(
         numberEstablishedV4=up[4],
@@ -106,12 +106,12 @@ def _sessions(agent: Agent) -> CalicoNodeBGPStatus:
 
 
 def _routes(agent: Agent) -> CalicoNodeBGPRouteStatus:
-    found: dict[int, list[CalicoNodeRoute]] = {4: [], 6: []}
+    routes: dict[int, list[CalicoNodeRoute]] = {4: [], 6: []}
     routing = agent.routing
     for prefix in dict.fromkeys((*routing.own, *routing.rib.prefixes())):
-        if len(found[prefix.version]) < ROUTES:
-            found[prefix.version] += _of_prefix(agent, prefix)
-    return CalicoNodeBGPRouteStatus(routesV4=found[4], routesV6=found[6])
+        if len(routes[prefix.version]) < ROUTES:
+            routes[prefix.version] += _of_prefix(agent, prefix)
+    return CalicoNodeBGPRouteStatus(routesV4=routes[4], routesV6=routes[6])
 
 
 def _of_prefix(agent: Agent, prefix: IPNetwork) -> Iterator[CalicoNodeRoute]:
@@ -119,7 +119,7 @@ def _of_prefix(agent: Agent, prefix: IPNetwork) -> Iterator[CalicoNodeRoute]:
     kind = routing.own.get(prefix)
     if kind is not None:
         sources = {Kind.HOST: "Kernel", Kind.CONNECTED: "Direct"}
-        interface = agent.picture.towards(prefix) if kind in sources else ""
+        interface = agent.decisions.towards(prefix) if kind in sources else ""
         learned = CalicoNodeRouteLearnedFrom(sources.get(kind, "Static"))
         yield CalicoNodeRoute("FIB", str(prefix), "", interface, learned)
     best = {(each.source.peer, each.path_id) for each in routing.rib.best(prefix)}
@@ -136,7 +136,7 @@ def _learned(
     mesh = planned is not None and planned.kind == MESH
     source = CalicoNodeRouteLearnedFrom("NodeMesh" if mesh else "BGPPeer", str(path.source.peer))
     hop = path.next_hop
-    return CalicoNodeRoute(kind, str(prefix), str(hop), agent.picture.towards(hop), source)
+    return CalicoNodeRoute(kind, str(prefix), str(hop), agent.decisions.towards(hop), source)
 
 
 class Reporter:
@@ -156,9 +156,9 @@ class Reporter:
 
     async def _follow(self, syncer: Syncer) -> None:
         async for batch in syncer.batches():
-            self.take(batch, time.monotonic())
+            self.apply_batch(batch, time.monotonic())
 
-    def take(self, batch: SyncBatch, now: float) -> None:
+    def apply_batch(self, batch: SyncBatch, now: float) -> None:
         """Note which requests there are, and which of them changed."""
         for update in batch.updates:
             key, entry = update.key, update.entry
@@ -190,9 +190,9 @@ class Reporter:
         value: CalicoNodeStatus = entry.value
         period = value.spec.updatePeriodSeconds
         status = report(self._agent, value.spec.classes)
-        wanted = msgspec.structs.replace(value, status=status)
+        reported = msgspec.structs.replace(value, status=status)
         try:
-            await self._store.commit([Put(key, wanted, guard=entry.revision, base=entry)])
+            await self._store.commit([Put(key, reported, guard=entry.revision, base=entry)])
         except CommitConflict:
             self._due.setdefault(key, time.monotonic())
             return  # the newer request is on its way to us: it stays due

@@ -60,16 +60,16 @@ class LastDecisions:
     local_as: int = 0
 
 
-def decided(picture: DecisionState, routing: Routing, plan: Plan) -> LastDecisions:
+def decided(state: DecisionState, routing: Routing, plan: Plan) -> LastDecisions:
     """What is decided now."""
-    known = picture.known_passwords.values
+    known = state.known_passwords.values
     return LastDecisions(
         peers=list(plan.peers),
         own=routing.own,
         ranges=routing.ranges,
         terms=routing.terms,
-        filters=picture.filters_of(plan.peers),
-        services=picture.service_addresses,
+        filters=state.filters_of(plan.peers),
+        services=state.service_addresses,
         secrets={ref: value for ref, value in known.items() if ref in plan.secrets},
         local_as=plan.local_as,
     )

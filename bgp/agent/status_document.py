@@ -89,7 +89,7 @@ def _peer(agent: Parts, planned: PlannedPeer) -> dict[str, Any]:
     refused, _ = rib.refused(address)
     graceful = message is not None and message.restart_time is not None
     keeping = agent.sessions.helper.stale_until(address) is not None
-    diagnosis = agent.doctor.found.get(address)
+    diagnosis = agent.doctor.diagnoses.get(address)
     shown = rib.faults(address, REFUSED_SHOWN)
     return {
         "address": str(address),
@@ -111,5 +111,5 @@ def _peer(agent: Parts, planned: PlannedPeer) -> dict[str, Any]:
         "sent": sent(agent, address),
         "graceful_restart": "keeping routes" if keeping else "yes" if graceful else "no",
         "reflector_client": planned.client,
-        "leaving": address in agent.handover.held,
+        "leaving": address in agent.handover.kept,
     }

@@ -135,17 +135,17 @@ def _protocols(words: list[str], world: World, quoted: bool) -> Iterator[Line]:
     words = words[1:] if details else words
     if len(words) > 1:
         raise _Wrong(f"unexpected {words[1]!r}, expecting END")
-    found = world.protocols(details)
+    states = world.protocols(details)
     if words and words[0] != "all":
-        found = [each for each in found if fnmatch.fnmatchcase(each.name, words[0])]
-        if not found and not quoted:
+        states = [each for each in states if fnmatch.fnmatchcase(each.name, words[0])]
+        if not states and not quoted:
             raise _Wrong(f"there is no protocol {words[0]!r}")
-        if not found:
+        if not states:
             yield last(out.NO_PROTOCOLS, "No protocols match")
             return
     yield Line(out.PROTOCOL_HEADER, out.HEADER)
     now = world.now()
-    for each in found:
+    for each in states:
         changed = out.since(each.since, now)
         row = out.protocol_row(each.name, each.kind, each.table, each.state, changed, each.info)
         yield Line(out.PROTOCOL, row)

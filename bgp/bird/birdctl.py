@@ -35,8 +35,8 @@ IDLE, STALLED = 600.0, 10.0
 
 def directory(environ: Mapping[str, str]) -> Path | None:
     """Where the sockets are: CALICO_BIRD_CTL_DIR, /var/run/calico by default; `none`: nowhere."""
-    wanted = environ.get("CALICO_BIRD_CTL_DIR", "").strip()
-    return None if wanted == "none" else Path(wanted or paths.RUN)
+    path = environ.get("CALICO_BIRD_CTL_DIR", "").strip()
+    return None if path == "none" else Path(path or paths.RUN)
 
 
 class ControlServer:

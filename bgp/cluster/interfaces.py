@@ -28,15 +28,15 @@ class Interfaces:
     networks: Mapping[IPNetwork, str] = field(default_factory=dict)
 
     @staticmethod
-    def of(told: Mapping[str, str]) -> Interfaces:
+    def of(names: Mapping[str, str]) -> Interfaces:
         """From felix's words: network -> interface. What is no network is left out."""
-        found: dict[IPNetwork, str] = {}
-        for text, name in told.items():
+        networks: dict[IPNetwork, str] = {}
+        for text, name in names.items():
             try:
-                found[ip_network(text, strict=False)] = name
+                networks[ip_network(text, strict=False)] = name
             except ValueError:
                 continue
-        return Interfaces(found)
+        return Interfaces(networks)
 
     def own(self, ignored: Iterable[str]) -> tuple[IPNetwork, ...]:
         """The networks that count as this node's own; `ignored` are patterns with `*`."""
@@ -60,9 +60,9 @@ class Interfaces:
 
     def towards(self, what: IPAddress | IPNetwork) -> str:
         """The interface of a next hop, or of an own network; single pod addresses: `cali`."""
-        found = self.networks.get(what) if what in self.networks else None  # type: ignore[arg-type]
-        if found is not None:
-            return str(found)
+        name = self.networks.get(what) if what in self.networks else None  # type: ignore[arg-type]
+        if name is not None:
+            return str(name)
         net = ip_network(what)
         around = [
             network

@@ -45,14 +45,14 @@ RETRY = 10.0
 
 async def connect(environ: Mapping[str, str]) -> Client:
     """A client, as soon as there are credentials."""
-    told = ""
+    logged = ""
     while True:
         try:
             return Client(find(apiconfig.of_node(environ), environ))
         except MuslinError as error:
-            if str(error) != told:
+            if str(error) != logged:
                 log.warning("the Kubernetes API is needed: %s", error)
-                told = str(error)
+                logged = str(error)
             await asyncio.sleep(RETRY)
 
 
@@ -118,11 +118,11 @@ _VERSIONS = {"IPv4": 4, "IPv6": 6}
 
 
 def _addresses(texts: Iterable[str]) -> tuple[IPAddress, ...]:
-    found = []
+    addresses = []
     for text in texts:
         with contextlib.suppress(ValueError):  # "None" of a headless service
-            found.append(ip_address(text))
-    return tuple(found)
+            addresses.append(ip_address(text))
+    return tuple(addresses)
 
 
 class KubernetesServices:
@@ -150,10 +150,10 @@ class KubernetesServices:
     async def batches(self) -> AsyncIterator[ServiceBatch]:
         """All services, then changes, for ever: a fault in reading them begins it anew."""
         await self._wanted.wait()
-        told: dict[ServiceKey, ServiceView] = {}
+        views: dict[ServiceKey, ServiceView] = {}
         while True:
             try:
-                async with aclosing(self._read(told)) as batches:
+                async with aclosing(self._read(views)) as batches:
                     async for batch in batches:
                         self._fault = ""
                         yield batch
@@ -162,7 +162,7 @@ class KubernetesServices:
                 self._fault = f"reading them failed: {type(error).__name__}: {error}"
             await asyncio.sleep(self._retry)
 
-    async def _read(self, told: dict[ServiceKey, ServiceView]) -> AsyncGenerator[ServiceBatch]:
+    async def _read(self, views: dict[ServiceKey, ServiceView]) -> AsyncGenerator[ServiceBatch]:
         """What differs from `told`, which is kept; nothing until all lists are complete."""
         client, table = await connect(self._environ), ServiceTable()
         services, slices = Changes[Service](), Changes[EndpointSlice]()
@@ -188,7 +188,7 @@ class KubernetesServices:
         running = [tasks.start(work, "services of the API") for work in works]
         for task in running:
             task.add_done_callback(queue.put_nowait)
-        dirty, first = set(told), True
+        dirty, first = set(views), True
         try:
             while True:
                 said = await queue.get()
@@ -199,13 +199,13 @@ class KubernetesServices:
                 if first and not all(complete.values()):
                     continue
                 changes = [
-                    (key, view) for key in dirty if (view := table.view(key)) != told.get(key)
+                    (key, view) for key in dirty if (view := table.view(key)) != views.get(key)
                 ]
                 for key, view in changes:
                     if view is None:
-                        del told[key]
+                        del views[key]
                     else:
-                        told[key] = view
+                        views[key] = view
                 dirty, first = set(), False
                 yield ServiceBatch(tuple(changes), all(complete.values()))
         finally:

@@ -35,19 +35,19 @@ class Ownership:
 
     def claim(self, host: str, cidr: IPNetwork, state: str | None) -> bool:
         """A node's affinity is now in `state` (None: gone); returns whether that is new."""
-        held = self.affinities.get(cidr, {})
-        if held.get(host) == state:
+        states = self.affinities.get(cidr, {})
+        if states.get(host) == state:
             return False
         if state is None:
-            del held[host]
-            if not held:
+            del states[host]
+            if not states:
                 del self.affinities[cidr]
                 self._count(self._lengths, cidr, -1)
             return True
-        if not held:
-            self.affinities[cidr] = held
+        if not states:
+            self.affinities[cidr] = states
             self._count(self._lengths, cidr, 1)
-        held[host] = state
+        states[host] = state
         return True
 
     def lend(self, cidr: IPNetwork, lent: dict[IPAddress, str]) -> bool:
@@ -71,12 +71,12 @@ class Ownership:
                 borrower = self.lent.get(cidr, {}).get(prefix.network_address)
                 if borrower is not None:
                     return frozenset({borrower})
-        found: set[str] = set()
+        hosts: set[str] = set()
         for cidr in self._around(prefix, self._lengths):
             for host, state in self.affinities.get(cidr, {}).items():
                 if single or state == CONFIRMED:
-                    found.add(host)
-        return frozenset(found)
+                    hosts.add(host)
+        return frozenset(hosts)
 
     @staticmethod
     def _count(lengths: Counter[tuple[int, int]], cidr: IPNetwork, step: int) -> None:

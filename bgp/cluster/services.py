@@ -116,13 +116,13 @@ def ranges(view: ClusterView, cluster: str = "") -> Ranges:
 
 def announced(node: str, ours: Ranges, services: Iterable[ServiceView]) -> frozenset[IPNetwork]:
     """The prefixes of services that `node` announces (a node that is excluded: ask not)."""
-    found = set(ours.whole)
+    prefixes = set(ours.whole)
     for service in services:
         if service.type in _TYPES and service.cluster_ips and service.sliced:
             for version in (4, 6):
                 if _chosen(node, version, ours, service):
-                    found |= {net for net in _addresses(ours, service) if net.version == version}
-    return frozenset(found)
+                    prefixes |= {net for net in _addresses(ours, service) if net.version == version}
+    return frozenset(prefixes)
 
 
 def within(ours: Ranges, remembered: Iterable[IPNetwork]) -> frozenset[IPNetwork]:
@@ -163,13 +163,13 @@ def _inside(addresses: Iterable[IPAddress], networks: tuple[IPNetwork, ...]) -> 
 
 
 def _networks(texts: Iterable[str]) -> tuple[IPNetwork, ...]:
-    found = []
+    networks = []
     for text in texts:
         try:
-            found.append(ip_network(text, strict=False))
+            networks.append(ip_network(text, strict=False))
         except ValueError:
             continue
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(networks))
 
 
 def _single(net: IPNetwork) -> bool:

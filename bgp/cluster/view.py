@@ -149,14 +149,14 @@ class ClusterView:
         return changed | _put(self.affinities, key.cidr, state, Changed.EXPORT)
 
     def _block(self, key: BlockKey, value: Any | None) -> Changed:
-        held = addresses_of(self.me, key.cidr, value) if value is not None else None
+        addresses = addresses_of(self.me, key.cidr, value) if value is not None else None
         # A block of this node is told as a whole, whichever of its addresses are in use: that is
         # what most changes of blocks are about, one for each pod.
         whole = self.affinities.get(key.cidr) == CONFIRMED and key.cidr.prefixlen < (
             key.cidr.max_prefixlen
         )
-        told = Changed.NOTHING if whole else Changed.EXPORT
-        changed = _put(self.mine, key.cidr, held or None, told)
+        effect = Changed.NOTHING if whole else Changed.EXPORT
+        changed = _put(self.mine, key.cidr, addresses or None, effect)
         if self.ownership.lend(key.cidr, lent_of(key.cidr, value) if value is not None else {}):
             self.touched.add(key.cidr)
             changed |= Changed.IMPORT
@@ -241,18 +241,18 @@ def addresses_of(node: str, cidr: IPNetwork, block: Any) -> Held:
     return Held(cidr, tuple(places))
 
 
-def router_id(node: NodeView, wanted: str = "") -> IPv4Address:
+def router_id(node: NodeView, setting: str = "") -> IPv4Address:
     """The BGP identifier: `wanted` (an address, or `hash`), else the node's IPv4 address.
 
     `hash` (and a node with IPv6 only) takes the first four bytes of SHA-256 of the name, as
     Calico does; 32 less in the first byte if that is above 223. Raises `ValueError`.
     """
-    if wanted and wanted != "hash":
-        address = ip_address(wanted)
+    if setting and setting != "hash":
+        address = ip_address(setting)
         if not isinstance(address, IPv4Address):
-            raise ValueError(f"CALICO_ROUTER_ID: {wanted!r} is not valid: IPv4 address or 'hash'")
+            raise ValueError(f"CALICO_ROUTER_ID: {setting!r} is not valid: IPv4 address or 'hash'")
         return address
-    if node.ipv4 is not None and not wanted:
+    if node.ipv4 is not None and not setting:
         return node.ipv4.ip
     digest = bytearray(hashlib.sha256(node.name.encode()).digest()[:4])
     if digest[0] > 223:

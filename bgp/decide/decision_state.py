@@ -55,9 +55,9 @@ class DecisionState:
     def unlock(self, known: Passwords) -> None:
         """Take passwords; what is told, or told to be none, is remembered no longer."""
         self.passwords = known
-        told = known.values.keys() | known.problems.keys() - known.unread
+        answered = known.values.keys() | known.problems.keys() - known.unread
         self.old_secrets = {
-            ref: value for ref, value in self.old_secrets.items() if ref not in told
+            ref: value for ref, value in self.old_secrets.items() if ref not in answered
         }
 
     def serve(self, batch: ServiceBatch) -> None:
@@ -76,9 +76,9 @@ class DecisionState:
             self._routing.intake.filters = self._filters.rules
             self._routing.judge_again()
 
-    def take_networks(self, told: Mapping[str, str]) -> bool:
+    def take_networks(self, networks: Mapping[str, str]) -> bool:
         """The connected networks, as felix names them; returns whether they are new."""
-        interfaces = Interfaces.of(told)
+        interfaces = Interfaces.of(networks)
         if interfaces == self._interfaces:
             return False
         self._interfaces = interfaces
@@ -121,7 +121,7 @@ class DecisionState:
 
     def conditions(self) -> list[tuple[str, str]]:
         """What is used though nobody has confirmed it since the start."""
-        found = [
+        reports = [
             (
                 "BGP passwords",
                 f"{ref}: {self.passwords.problems.get(ref, 'not read yet')}: "
@@ -132,8 +132,8 @@ class DecisionState:
         if self.services_unread and self.announces_services:
             count = len(services.within(self._ranges(), self.old_services))
             why = f"not read since the start: {count} addresses of before it stay announced"
-            found.append(("Kubernetes services", why))
-        return found
+            reports.append(("Kubernetes services", why))
+        return reports
 
     def decide_filters(self) -> None:
         """BGPFilters and communities."""
@@ -164,11 +164,11 @@ class DecisionState:
             terms.of_export(self.view, peers, rules, self.tags, interface, handover)
         )
 
-    def recall(self, told: Terms, peers: Iterable[PlannedPeer]) -> None:
+    def recall(self, terms: Terms, peers: Iterable[PlannedPeer]) -> None:
         """Tell these sessions what they were told before: the datastore has not spoken yet."""
         self._routing.agree(
             replace(
-                told,
+                terms,
                 audiences=audiences((each.peer.address, each.manner) for each in peers),
                 filters=self._filters.rules,
                 interface=self._interfaces.towards,

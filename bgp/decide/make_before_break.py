@@ -51,7 +51,7 @@ class MakeBeforeBreak:
         self._settled = False
 
     @property
-    def held(self) -> Peers:
+    def kept(self) -> Peers:
         """What is kept."""
         return {address: each.planned for address, each in self._held.items()}
 
@@ -78,12 +78,12 @@ class MakeBeforeBreak:
         for address, planned in old.items():
             if address not in new and planned.in_cluster and address not in self._held:
                 self._held[address] = _Held(planned, now)
-        for address, held in list(self._held.items()):
-            if address in new or not exists(held.planned) or not self._successors:
+        for address, session in list(self._held.items()):
+            if address in new or not exists(session.planned) or not self._successors:
                 del self._held[address]
         if not self._held:
             self._fresh, self._complete, self._settled = set(), None, False
-        return {**self.held, **new}
+        return {**self.kept, **new}
 
     def release(
         self,
@@ -102,14 +102,14 @@ class MakeBeforeBreak:
         else:
             self._complete, self._settled = None, False
         gone = {}
-        for address, held in self._held.items():
+        for address, session in self._held.items():
             carried = self._complete is not None and covered(address)
             if not carried:
-                held.covered = None
-            elif held.covered is None:
-                held.covered = now
-            ripe = held.covered is not None and now - held.covered >= self._linger
-            if ripe or now - held.since >= self.limit:
+                session.covered = None
+            elif session.covered is None:
+                session.covered = now
+            ripe = session.covered is not None and now - session.covered >= self._linger
+            if ripe or now - session.since >= self.limit:
                 gone[address] = carried
         for address in gone:
             del self._held[address]

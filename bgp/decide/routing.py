@@ -149,7 +149,7 @@ class Routing:
 
     def conditions(self) -> list[tuple[str, str]]:
         """Which routes are not told though they should be: (object, reason)."""
-        found = []
+        reports = []
         if self.unreflected:
             names = ", ".join(map(str, islice(self.unreflected, NAMED)))
             more = len(self.unreflected) - NAMED
@@ -158,8 +158,8 @@ class Routing:
                 f"{names}: no IPPool covers them, so they are not reflected; "
                 "create the IPPool, or accept them by a BGPFilter (exportV4, exportV6)"
             )
-            found.append(("route reflector", why))
-        return found + [
+            reports.append(("route reflector", why))
+        return reports + [
             (
                 f"route {prefix}",
                 f"is not announced: its path and communities take {size} octets, "

@@ -73,7 +73,7 @@ def of_export(
         priorities=priorities,
         draining=me is not None and me.draining,
         interface=interface,
-        leaving=frozenset(handover.held),
+        leaving=frozenset(handover.kept),
         successors=handover.successors,
     )
 

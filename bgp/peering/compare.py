@@ -57,14 +57,14 @@ def difference(before: Plan, after: Plan) -> tuple[tuple[SessionChange, ...], in
     """The sessions that change, in the order of addresses, and how many do not."""
     old = {each.peer.address: each for each in before.peers}
     new = {each.peer.address: each for each in after.peers}
-    found, unchanged = [], 0
+    changes, unchanged = [], 0
     for address in sorted(old.keys() | new.keys(), key=lambda each: (each.version, int(each))):
         change = _session(address, old.get(address), new.get(address))
         if change is None:
             unchanged += 1
         else:
-            found.append(change)
-    return tuple(found), unchanged
+            changes.append(change)
+    return tuple(changes), unchanged
 
 
 def _session(
@@ -83,16 +83,16 @@ def _session(
 
 
 def _differing(old: Any, new: Any, without: tuple[str, ...] = ()) -> tuple[str, ...]:
-    found = []
+    differences = []
     for each in fields(old):
         was, now = getattr(old, each.name), getattr(new, each.name)
         if each.name in without or was == now:
             continue
         if not each.repr:  # a password is never shown
-            found.append(f"{each.name}: changes")
+            differences.append(f"{each.name}: changes")
         else:
-            found.append(f"{each.name}: {_text(was)} -> {_text(now)}")
-    return tuple(found)
+            differences.append(f"{each.name}: {_text(was)} -> {_text(now)}")
+    return tuple(differences)
 
 
 def _text(value: Any) -> str:
@@ -122,17 +122,17 @@ def of_change(
     said to be: whoever asks may not read them.
     """
     passwords = Assumed()
-    wanted = _copy(view)
+    changed = _copy(view)
     for key, value in changes:
-        wanted.apply(key, value)
-    found = []
-    for name in sorted(view.nodes.keys() | wanted.nodes.keys()):
+        changed.apply(key, value)
+    by_node = []
+    for name in sorted(view.nodes.keys() | changed.nodes.keys()):
         before = _plan(view, name, settings, passwords)
-        after = _plan(wanted, name, settings, passwords)
+        after = _plan(changed, name, settings, passwords)
         sessions, unchanged = difference(before, after)
         refused = tuple(each for each in after.refused if each not in before.refused)
-        found.append(NodeChange(name, sessions, unchanged, refused))
-    return tuple(found)
+        by_node.append(NodeChange(name, sessions, unchanged, refused))
+    return tuple(by_node)
 
 
 def _plan(view: ClusterView, name: str, settings: Settings, passwords: Passwords) -> Plan:
@@ -142,7 +142,7 @@ def _plan(view: ClusterView, name: str, settings: Settings, passwords: Passwords
 def _copy(view: ClusterView) -> ClusterView:
     """A view whose tables of nodes, peers, settings and filters may change."""
     tables = ("nodes", "configurations", "peers", "pools", "filters", "broken")
-    wanted = copy(view)
+    copied = copy(view)
     for table in tables:
-        setattr(wanted, table, dict(getattr(view, table)))
-    return wanted
+        setattr(copied, table, dict(getattr(view, table)))
+    return copied

@@ -251,8 +251,8 @@ def _planned(local: Local, target: _Target, kind: str, terms: _Terms) -> Planned
 def _selected(view: ClusterView, node: str, selector: str) -> list[str]:
     if node:
         return [node] if node in view.nodes else []
-    wanted = selectors.parse(selector)
-    return [name for name, each in view.nodes.items() if wanted.matches(each.labels)]
+    parsed = selectors.parse(selector)
+    return [name for name, each in view.nodes.items() if parsed.matches(each.labels)]
 
 
 def as_of(view: ClusterView, node: NodeView) -> int:
@@ -269,8 +269,8 @@ def listen_port(view: ClusterView, node: str) -> int:
 
 def parse_peer_ip(text: str) -> tuple[IPAddress, int]:
     """`ip`, `ip:port` or `[ipv6]:port` as address and port. Raises `ValueError`."""
-    found = re.fullmatch(r"\[(.+)\]:(\d+)|([^:]+):(\d+)", text.strip())
-    host, port = (found[1] or found[3], int(found[2] or found[4])) if found else (text, BGP_PORT)
+    match = re.fullmatch(r"\[(.+)\]:(\d+)|([^:]+):(\d+)", text.strip())
+    host, port = (match[1] or match[3], int(match[2] or match[4])) if match else (text, BGP_PORT)
     try:
         address = ip_address(host.strip())
     except ValueError:

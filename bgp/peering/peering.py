@@ -82,7 +82,7 @@ def plan(view: ClusterView, settings: Settings, passwords: Passwords | None = No
         clusters=reflectors.cluster_ids(view),
         passwords=passwords or Passwords(),
     )
-    found: dict[IPAddress, PlannedPeer] = {}
+    chosen: dict[IPAddress, PlannedPeer] = {}
     asked: dict[IPAddress, str] = {}
     refused: list[Refused] = []
 
@@ -90,9 +90,9 @@ def plan(view: ClusterView, settings: Settings, passwords: Passwords | None = No
         try:
             for planned in make():
                 address = planned.peer.address
-                known = found.get(address)
+                known = chosen.get(address)
                 if known is None or _RANK[planned.kind] < _RANK[known.kind]:
-                    found[address], asked[address] = planned, source
+                    chosen[address], asked[address] = planned, source
                 elif planned != known and planned.kind == known.kind:
                     why = f"{address}: {asked[address]} asks for other settings, and is held"
                     refused.append(Refused(source, why))
@@ -106,7 +106,7 @@ def plan(view: ClusterView, settings: Settings, passwords: Passwords | None = No
     collect("BGPConfiguration(default)", lambda: expansion.mesh(view, local))
     for name, spec in sorted(view.peers.items()):
         collect(f"BGPPeer({name})", lambda spec=spec: expansion.explicit(view, local, spec))  # type: ignore[misc]
-    peers = sorted(found.values(), key=lambda each: _order(each.peer.address))
+    peers = sorted(chosen.values(), key=lambda each: _order(each.peer.address))
     return Plan(tuple(peers), tuple(refused), frozenset(local.secrets), local.asn)
 
 

@@ -39,11 +39,11 @@ def wished(text: str) -> Choice | None:
         return Choice()
     values = {"above": ABOVE, "count": COUNT}
     for word in words:
-        found = re.fullmatch(r"(above|count)=(\d{1,6})", word)
-        if found is None or not int(found[2]):
+        match = re.fullmatch(r"(above|count)=(\d{1,6})", word)
+        if match is None or not int(match[2]):
             rule = "true, false, or above=<nodes> count=<reflectors>"
             raise ValueError(f"annotation {AUTOMATIC_REFLECTORS}: {text!r} is not valid: {rule}")
-        values[found[1]] = int(found[2])
+        values[match[1]] = int(match[2])
     return Choice(**values)
 
 
@@ -62,6 +62,6 @@ def automatic(view: ClusterView) -> tuple[NodeView, ...]:
 
 def cluster_ids(view: ClusterView) -> dict[str, str]:
     """Node -> cluster id, of all nodes that reflect (RFC 4456 section 7)."""
-    found = {node.name: node.cluster_id for node in view.nodes.values() if node.cluster_id}
-    found.update((node.name, str(router_id(node))) for node in automatic(view))
-    return found
+    identifiers = {node.name: node.cluster_id for node in view.nodes.values() if node.cluster_id}
+    identifiers.update((node.name, str(router_id(node))) for node in automatic(view))
+    return identifiers

@@ -28,22 +28,28 @@ class Tags:
 
     def of(self, prefix: IPNetwork) -> tuple[str, ...]:
         """The communities of a route."""
-        found: dict[str, None] = {}
+        communities: dict[str, None] = {}
         for cidr, values in self.entries:
             if cidr.version == prefix.version and prefix.subnet_of(cidr):  # type: ignore[arg-type]
-                found.update(dict.fromkeys(values))
-        return tuple(found)
+                communities.update(dict.fromkeys(values))
+        return tuple(communities)
 
 
 def tags(view: ClusterView) -> Tags:
     """The tags of this node's routes."""
     names = {each.name: each.value for each in view.default("communities") or ()}
     own = view.configurations.get(f"node.{view.me}")
-    source, wanted = f"BGPConfiguration(node.{view.me})", own.prefixAdvertisements if own else []
-    if not wanted:
-        source, wanted = "BGPConfiguration(default)", view.default("prefixAdvertisements") or []
+    source, advertisements = (
+        f"BGPConfiguration(node.{view.me})",
+        own.prefixAdvertisements if own else [],
+    )
+    if not advertisements:
+        source, advertisements = (
+            "BGPConfiguration(default)",
+            view.default("prefixAdvertisements") or [],
+        )
     entries, problems = [], []
-    for index, each in enumerate(wanted):
+    for index, each in enumerate(advertisements):
         where = f"{source}: spec.prefixAdvertisements[{index}]"
         try:
             cidr = ip_network(each.cidr, strict=False)

@@ -108,15 +108,15 @@ Rules = Mapping[tuple[str, int], tuple[Rule, ...]]
 
 def compiled(name: str, spec: Any) -> Rules:
     """The rules of one BGPFilter. Raises `ValueError` that names field and value (FLT-2)."""
-    found = {}
+    rules = {}
     for direction in (EXPORT, IMPORT):
         for version in (4, 6):
             field = f"{direction}V{version}"
-            found[direction, version] = tuple(
+            rules[direction, version] = tuple(
                 _rule(rule, version, f"BGPFilter({name}): spec.{field}[{index}]")
                 for index, rule in enumerate(getattr(spec, field))
             )
-    return found
+    return rules
 
 
 def run(filters: Sequence[Rules], direction: str, subject: Subject) -> Verdict:
@@ -153,8 +153,8 @@ def _rule(rule: Any, version: int, where: str) -> Rule:
         internal = rule.peerType == "iBGP"
         tests.append(lambda subject: subject.internal is internal)
     if rule.communities is not None:
-        wanted = tuple(_community(one, f"{where}.communities") for one in rule.communities.values)
-        tests.append(lambda subject: any(_carries(subject, one) for one in wanted))
+        patterns = tuple(_community(one, f"{where}.communities") for one in rule.communities.values)
+        tests.append(lambda subject: any(_carries(subject, one) for one in patterns))
     if rule.asPathPrefix:
         start = tuple(rule.asPathPrefix)
         tests.append(lambda subject: (subject.prepended + subject.as_path)[: len(start)] == start)
@@ -185,14 +185,14 @@ def _net_test(rule: Any, version: int, where: str) -> _Test:
     if rule.prefixLength is not None:
         low = low if rule.prefixLength.min is None else rule.prefixLength.min
         high = high if rule.prefixLength.max is None else rule.prefixLength.max
-    exact, wanted = operator.endswith("Equal"), not operator.startswith("Not")
+    exact, positive = operator.endswith("Equal"), not operator.startswith("Not")
 
     def test(subject: Subject) -> bool:
         net = subject.prefix
         met = low <= net.prefixlen <= high and (
             net == cidr if exact else net.subnet_of(cidr)  # type: ignore[arg-type]
         )
-        return met is wanted
+        return met is positive
 
     return test
 

@@ -48,13 +48,13 @@ def originated(
         if state == CONFIRMED and cidr.prefixlen < cidr.max_prefixlen
     }
     lengths = {(cidr.version, cidr.prefixlen) for cidr in blocks}
-    found = {net: Kind.CONNECTED for net in connected if not _inside(net, blocks, lengths)}
-    found.update(dict.fromkeys(services, Kind.SERVICE))
-    found.update(dict.fromkeys(blocks, Kind.BLOCK))
+    routes = {net: Kind.CONNECTED for net in connected if not _inside(net, blocks, lengths)}
+    routes.update(dict.fromkeys(services, Kind.SERVICE))
+    routes.update(dict.fromkeys(blocks, Kind.BLOCK))
     for block, addresses in mine.items():
         if block not in blocks:
-            found.update((ip_network(address), Kind.HOST) for address in addresses)
-    return found
+            routes.update((ip_network(address), Kind.HOST) for address in addresses)
+    return routes
 
 
 def _inside(

@@ -107,10 +107,10 @@ _NOTIFICATION = re.compile(r"notification (sent|received) \((\d+),\s*(\d+)\)")
 
 def notification(words: str) -> Notification | None:
     """The NOTIFICATION in a speaker's words, if there is one."""
-    found = _NOTIFICATION.search(words)
-    if found is None:
+    match = _NOTIFICATION.search(words)
+    if match is None:
         return None
-    return Notification(found[1] == "sent", int(found[2]), int(found[3]))
+    return Notification(match[1] == "sent", int(match[2]), int(match[3]))
 
 
 def diagnose(evidence: Evidence) -> Diagnosis | None:
@@ -121,17 +121,17 @@ def diagnose(evidence: Evidence) -> Diagnosis | None:
     """
     if evidence.up:
         return _lacking_family(evidence)
-    found = _of_probe(evidence) if evidence.probe is not None else None
-    if found is None:
-        told = notification(evidence.error)
-        found = _of_notification(told, evidence) if told is not None else None
-    if found is None and evidence.waiting:
+    diagnosis = _of_probe(evidence) if evidence.probe is not None else None
+    if diagnosis is None:
+        ended = notification(evidence.error)
+        diagnosis = _of_notification(ended, evidence) if ended is not None else None
+    if diagnosis is None and evidence.waiting:
         return Diagnosis(
             Cause.SILENT,
             "the peer takes the connection and sends no OPEN",
             "see the log of the BGP speaker there; perhaps another service has the port",
         )
-    return found or _not_dialled(evidence)
+    return diagnosis or _not_dialled(evidence)
 
 
 def _where(planned: PlannedPeer) -> str:
@@ -237,58 +237,58 @@ def _not_dialled(evidence: Evidence) -> Diagnosis | None:
 # -- NOTIFICATIONs
 
 
-def _of_notification(told: Notification, evidence: Evidence) -> Diagnosis | None:
-    who = "we ended it" if told.sent else "the peer ended it"
-    number = f"NOTIFICATION {told.code}/{told.subcode}"
-    if told.code == 2:
-        return _of_open(told, evidence, f"{who}, {number}")
-    if told.code == 4:
-        heard = "nothing came from the peer" if told.sent else "the peer heard nothing from us"
+def _of_notification(received: Notification, evidence: Evidence) -> Diagnosis | None:
+    who = "we ended it" if received.sent else "the peer ended it"
+    number = f"NOTIFICATION {received.code}/{received.subcode}"
+    if received.code == 2:
+        return _of_open(received, evidence, f"{who}, {number}")
+    if received.code == 4:
+        heard = "nothing came from the peer" if received.sent else "the peer heard nothing from us"
         return Diagnosis(
             Cause.HOLD_TIMER,
             f"{heard} for the hold time ({number})",
             "look for loss or a lower MTU on the way, or a speaker that is too busy",
         )
-    if told.code != 6:
+    if received.code != 6:
         return None
-    if told.subcode in (3, 5):
+    if received.subcode in (3, 5):
         fix = f"configure {evidence.planned.peer.local_address} as a neighbour there"
         return Diagnosis(Cause.UNKNOWN_HERE, f"{who}, {number}", fix)
-    if told.subcode == 2:
+    if received.subcode == 2:
         return Diagnosis(Cause.ENDED, f"{who}, {number}", "enable the session there")
-    if told.subcode == 1:
+    if received.subcode == 1:
         fix = "let the peer offer fewer prefixes, or raise CALICO_BGP_MAX_PREFIXES"
         return Diagnosis(Cause.LIMIT, f"{who}, {number}", fix)
     return None
 
 
-def _of_open(told: Notification, evidence: Evidence, said: str) -> Diagnosis | None:
+def _of_open(received: Notification, evidence: Evidence, said: str) -> Diagnosis | None:
     planned, opened = evidence.planned, evidence.opened
     peer = planned.peer
-    if told.subcode == 2 and told.sent:
+    if received.subcode == 2 and received.sent:
         theirs = f"says that it is AS {opened.asn}" if opened else "is in another AS"
         return Diagnosis(
             Cause.WRONG_AS,
             f"the peer {theirs}, and AS {peer.remote_as} is configured here",
             f"correct {_where(planned)}, or the AS number there",
         )
-    if told.subcode == 2:
+    if received.subcode == 2:
         return Diagnosis(
             Cause.WRONG_AS,
             f"the peer does not expect AS {peer.local_as} from us",
             f"set AS {peer.local_as} for this neighbour there, or correct spec.bgp.asNumber of"
             " this Node",
         )
-    if told.subcode == 3:
+    if received.subcode == 3:
         fix = f"give each speaker its own router id (ours is {peer.router_id})"
         return Diagnosis(Cause.SAME_ID, said, fix)
-    if told.subcode == 6:
+    if received.subcode == 6:
         return Diagnosis(
             Cause.HOLD_TIMER,
             f"the hold time of {peer.hold_time} s is not accepted ({said})",
             "set another CALICO_BGP_HOLD_TIME here, or another hold time there",
         )
-    if told.subcode in (4, 7):
+    if received.subcode in (4, 7):
         lacking = [each for each in peer.families if opened and each not in opened.families]
         if lacking:
             return _family(lacking, f"{said}:")

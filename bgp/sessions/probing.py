@@ -155,7 +155,7 @@ class Doctor:
         self._sessions, self._changed = sessions, changed
         self._watched: dict[IPAddress, _Watched] = {}
         self._room = asyncio.Semaphore(AT_ONCE)
-        self.found: dict[IPAddress, Diagnosis] = {}
+        self.diagnoses: dict[IPAddress, Diagnosis] = {}
 
     async def run(self) -> None:
         """Look every second, until cancelled."""
@@ -175,20 +175,20 @@ class Doctor:
             known = planned.get(address)
             if known is None or known.peer != self._watched[address].planned.peer:
                 _stop(self._watched.pop(address))
-        found = {}
+        diagnoses = {}
         for address, each in planned.items():
             diagnosis = diagnose(self._evidence(each, now, drops))
             if diagnosis is not None:
-                found[address] = diagnosis
-        if found != self.found:
-            for address in found.keys() - self.found.keys():
-                log.warning("%s", found[address].text, extra={"peer": str(address)})
-            self.found = found
+                diagnoses[address] = diagnosis
+        if diagnoses != self.diagnoses:
+            for address in diagnoses.keys() - self.diagnoses.keys():
+                log.warning("%s", diagnoses[address].text, extra={"peer": str(address)})
+            self.diagnoses = diagnoses
             self._changed()
 
     def conditions(self) -> list[tuple[str, str]]:
         """For an operator: (object, reason)."""
-        return [(f"BGP peer {address}", each.text) for address, each in self.found.items()]
+        return [(f"BGP peer {address}", each.text) for address, each in self.diagnoses.items()]
 
     def _evidence(self, planned: PlannedPeer, now: float, drops: KeyDrops) -> Evidence:
         address = planned.peer.address
@@ -205,8 +205,8 @@ class Doctor:
             watched.wrong_key_until = now + PAUSES[-1]
         if drops.unexpected:
             watched.stray_key_until = now + PAUSES[-1]
-        told = notification(status.notice) if status.notice_stands else None
-        about_us = told is not None and told.code in (2, 6)
+        ended = notification(status.notice) if status.notice_stands else None
+        about_us = ended is not None and ended.code in (2, 6)
         if about_us or now < status.noticed + QUIET:
             watched.probe, watched.tries = None, 0
             watched.next_try = now + QUIET

@@ -91,7 +91,7 @@ class Sessions:
             (address, family) in self._spoken for family in planned.peer.families
         )
 
-    def take(self, event: Event, now: float) -> None:
+    def handle_event(self, event: Event, now: float) -> None:
         """Take one event. Times are seconds, monotonic."""
         if isinstance(event, PathsReceived):
             source = self._sources.get(event.peer)

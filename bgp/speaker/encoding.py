@@ -68,11 +68,11 @@ def announce(
     groups: dict[Any, list[IPNetwork]] = {}
     for route in routes:
         key = route.prefix.version, *_attributes(route)
-        found = groups.get(key)
-        if found is None:
+        group = groups.get(key)
+        if group is None:
             groups[key] = [route.prefix]
         else:
-            found.append(route.prefix)
+            group.append(route.prefix)
     for (version, *key), nets in groups.items():
         try:
             before, after = _around(version, tuple(key), terms)
@@ -126,26 +126,28 @@ def _around(version: int, key: tuple[Any, ...], terms: Terms) -> tuple[bytes, by
     communities, large, extended = tags
     hop = _next_hop(version, hop, terms)
     path = as_path if terms.internal else (terms.local_as, *as_path)
-    found = {1: _attribute(_TRANSITIVE, 1, bytes([origin])), **_as_paths(path, terms)}
+    attributes = {1: _attribute(_TRANSITIVE, 1, bytes([origin])), **_as_paths(path, terms)}
     if version == 4:
-        found[3] = _attribute(_TRANSITIVE, 3, hop.packed)
+        attributes[3] = _attribute(_TRANSITIVE, 3, hop.packed)
     if med is not None:
-        found[4] = _attribute(_OPTIONAL, 4, struct.pack("!I", med))
+        attributes[4] = _attribute(_OPTIONAL, 4, struct.pack("!I", med))
     if communities:
-        found[8] = _attribute(_BOTH, 8, b"".join(_numbers(each, "!HH") for each in communities))
+        attributes[8] = _attribute(
+            _BOTH, 8, b"".join(_numbers(each, "!HH") for each in communities)
+        )
     if terms.internal:
         preference = DEFAULT_LOCAL_PREF if local_pref is None else local_pref
-        found[5] = _attribute(_TRANSITIVE, 5, struct.pack("!I", preference))
+        attributes[5] = _attribute(_TRANSITIVE, 5, struct.pack("!I", preference))
         if originator is not None:
-            found[9] = _attribute(_OPTIONAL, 9, originator.packed)
+            attributes[9] = _attribute(_OPTIONAL, 9, originator.packed)
         if clusters:
             ids = b"".join(IPv4Address(each).packed for each in clusters)
-            found[10] = _attribute(_OPTIONAL, 10, ids)
+            attributes[10] = _attribute(_OPTIONAL, 10, ids)
     if extended:
-        found[16] = _attribute(_BOTH, 16, b"".join(_octets(each) for each in extended))
+        attributes[16] = _attribute(_BOTH, 16, b"".join(_octets(each) for each in extended))
     if large:
-        found[32] = _attribute(_BOTH, 32, b"".join(_numbers(each, "!III") for each in large))
-    after = b"".join(each for _, each in sorted(found.items()))
+        attributes[32] = _attribute(_BOTH, 32, b"".join(_numbers(each, "!III") for each in large))
+    after = b"".join(each for _, each in sorted(attributes.items()))
     if len(after) + _REACH_OVERHEAD + 17 > _ROOM:
         raise Unfit(f"its attributes take {len(after)} octets, and a message {MAX_MESSAGE}")
     return b"\0\2\1\x10" + hop.packed + b"\0" if version == 6 else b"", after
@@ -166,19 +168,19 @@ def _as_paths(path: tuple[int, ...], terms: Terms) -> dict[int, bytes]:
     if terms.four_octet_as:
         return {2: _attribute(_TRANSITIVE, 2, _segments(path, "I"))}
     short = tuple(number if number <= _WIDEST_SHORT_AS else _AS_TRANS for number in path)
-    found = {2: _attribute(_TRANSITIVE, 2, _segments(short, "H"))}
+    paths = {2: _attribute(_TRANSITIVE, 2, _segments(short, "H"))}
     if short != path:
-        found[17] = _attribute(_BOTH, 17, _segments(path, "I"))
-    return found
+        paths[17] = _attribute(_BOTH, 17, _segments(path, "I"))
+    return paths
 
 
 def _segments(path: tuple[int, ...], kind: str) -> bytes:
     """AS_SEQUENCEs of at most 255 numbers."""
-    found = b""
+    data = b""
     for start in range(0, len(path), _SEGMENT):
         some = path[start : start + _SEGMENT]
-        found += struct.pack(f"!BB{len(some)}{kind}", 2, len(some), *some)
-    return found
+        data += struct.pack(f"!BB{len(some)}{kind}", 2, len(some), *some)
+    return data
 
 
 def _numbers(text: str, layout: str) -> bytes:
@@ -189,10 +191,10 @@ def _numbers(text: str, layout: str) -> bytes:
 
 
 def _octets(text: str) -> bytes:
-    found = bytes.fromhex(text.removeprefix("0x"))
-    if len(found) != 8:
+    octets = bytes.fromhex(text.removeprefix("0x"))
+    if len(octets) != 8:
         raise Unfit(f"extended community {text} is not 8 octets")
-    return found
+    return octets
 
 
 def _packed(nets: list[IPNetwork], room: int) -> Iterator[bytes]:

@@ -277,7 +277,7 @@ class Speaker(Protocol):
     async def announce(self, routes: Collection[Route]) -> None:
         """Offer exactly these routes."""
 
-    def withhold(self, held: bool) -> None:
+    def withhold(self, withheld: bool) -> None:
         """Whether End-of-RIB waits: what is offered is not all yet (RFC 4724 4.1). At first: no.
 
         False sends it, behind all that was announced, to the sessions that lack it.

@@ -80,12 +80,12 @@ class Decoder:
                 faults.append(fault)
             self._add(reachable, verdict.next_hop, bool(fault), verdict, announced, withdrawn)
         if verdict.reach:
-            family, hop, fault, found = self._reach(verdict.reach)
+            family, hop, fault, prefixes = self._reach(verdict.reach)
             fault = fault or verdict.missing(mp=True)
             if fault:
                 faults.append(fault)
             if family is not None:
-                self._add(found, hop, bool(fault), verdict, announced, withdrawn)
+                self._add(prefixes, hop, bool(fault), verdict, announced, withdrawn)
         if verdict.unreach:
             withdrawn += self._unreach(verdict.unreach)
         if not announced and not withdrawn:
@@ -110,7 +110,7 @@ class Decoder:
 
     @staticmethod
     def _add(
-        found: list[Path],
+        prefixes: list[Path],
         hop: IPAddress | None,
         faulty: bool,
         verdict: Verdict,
@@ -118,9 +118,9 @@ class Decoder:
         withdrawn: list[Path],
     ) -> None:
         if faulty or verdict.withdraw or hop is None:
-            withdrawn += found
+            withdrawn += prefixes
         else:
-            announced += [Announced(prefix, hop, path_id) for prefix, path_id in found]
+            announced += [Announced(prefix, hop, path_id) for prefix, path_id in prefixes]
 
     def _reach(self, value: bytes) -> tuple[Family | None, IPAddress | None, str, list[Path]]:
         """MP_REACH_NLRI (RFC 4760 section 3): family, next hop, what is wrong with it, prefixes."""
@@ -195,7 +195,7 @@ def _prefixes(data: bytes, family: Family, multiple: bool) -> list[Path]:
     Bits behind the length mean nothing. Multicast prefixes are ignored (RFC 4271 6.3).
     Raises `Reset`: where one prefix ends is not known when the one before is wrong.
     """
-    found: list[Path] = []
+    prefixes: list[Path] = []
     version4 = family is Family.IPV4
     most = 32 if version4 else 128
     make = _network4 if version4 else _network6
@@ -217,9 +217,9 @@ def _prefixes(data: bytes, family: Family, multiple: bool) -> list[Path]:
         unused = most - length
         number = number >> unused << unused
         if number >> top != multicast:
-            found.append((make(number, length), path_id))
+            prefixes.append((make(number, length), path_id))
         position = stop
-    return found
+    return prefixes
 
 
 _MASKS4 = [IPv4Network((0, length)).netmask for length in range(33)]

@@ -373,7 +373,7 @@ class Restorer:
             plan_adopt,
             handle_id=record.attachment.handle_id,
             attributes=_attributes(record),
-            wanted=by_block,
+            by_block=by_block,
         )
         return await settle(self._services.store, View(), plan) if by_block else False
 

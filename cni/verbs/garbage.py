@@ -216,7 +216,7 @@ async def _remove(services: DaemonContext, stale: Stale) -> None:
     if endpoint is not None and endpoint.value.spec.interfaceName:
         mark = f"{suspect.container_id}/{stale.ifname}"
         await services.in_thread(wiring.remove, endpoint.value.spec.interfaceName, mark)
-    await forget_flows(services, sorted((held.address for held in suspect.held), key=str))
+    await forget_flows(services, sorted((held.address for held in suspect.allocations), key=str))
     facts = services.cluster.facts(services.node)
     cooldown = facts.config.ipCooldownSeconds if facts and facts.config else 0
     await _release(services, suspect, release_stamp(time.time_ns(), cooldown))
@@ -240,7 +240,7 @@ async def _release(services: DaemonContext, suspect: Suspect, stamp: str) -> Non
             for key, entry in found.items()
             if entry is not None and entry.value.spec.containerID == suspect.container_id
         }
-        if not revisions and not suspect.held:
+        if not revisions and not suspect.allocations:
             return
         suspect = replace(suspect, endpoints=revisions)
     raise CNIError(Code.TRY_AGAIN_LATER, "it was changed meanwhile")

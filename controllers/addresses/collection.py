@@ -159,7 +159,7 @@ class Collection:
         information = await self._store.get(CLUSTER)
         if self.blind or (information and information.value.spec.datastoreReady is False):
             return False
-        found = await self._blocks()
+        block_entries = await self._blocks()
         # After the blocks: a pod that got its address in between is known, or has none yet.
         await asyncio.sleep(0)
         cluster = ClusterView(
@@ -168,29 +168,29 @@ class Collection:
             frozenset(self._view.kubernetes),
         )
         now = self._clock()
-        judgement = judge((entry.value for entry in found), cluster)
+        judgement = judge((entry.value for entry in block_entries), cluster)
         for candidate in self._watchlist.observe(judgement.unused.values(), now):
             await self._release(candidate, cluster)
         listing = await self._store.list(Selection("IPPool"))
         pools = usable(listing.entries)
         unused_now = judgement.unused.values()
         reserved = await reservations(self._store)
-        self.counts = count((entry.value for entry in found), pools, unused_now, reserved)
-        waiting = await self._claims(found, judgement, cluster, now)
+        self.counts = count((entry.value for entry in block_entries), pools, unused_now, reserved)
+        waiting = await self._claims(block_entries, judgement, cluster, now)
         if self._handles is not None and self._all_read and self._handles.is_due(now):
-            await self._handles.look(self._store, (entry.value for entry in found), now)
+            await self._handles.look(self._store, (entry.value for entry in block_entries), now)
         await sweep_cooled(self._store)
         self.looks += 1
         return waiting or any(one.node_gone for one in judgement.unused.values())
 
     async def _blocks(self) -> list[Entry]:
-        found: list[Entry] = []
+        block_entries: list[Entry] = []
         self._all_read = True
         async with aclosing(pages_of(self._store, Selection("Block"))) as pages:  # type: ignore[type-var]
             async for page in pages:
-                found += page.entries
+                block_entries += page.entries
                 self._all_read = self._all_read and not page.broken
-        return found
+        return block_entries
 
     # -- addresses -----------------------------------------------------------------------------
 
@@ -200,7 +200,7 @@ class Collection:
         suspect = Suspect(
             candidate.handle_id,
             split_handle(candidate.handle_id)[1],
-            candidate.held,
+            candidate.allocations,
             {entry.key: entry.revision for entry in await self._endpoints(candidate)},
             candidate.reason,
         )
@@ -228,7 +228,9 @@ class Collection:
             return True
         except KubernetesError:
             return False
-        return all(unused(str(one.address), candidate.node, pod, cluster) for one in candidate.held)
+        return all(
+            unused(str(one.address), candidate.node, pod, cluster) for one in candidate.allocations
+        )
 
     async def _is_gone(self, node: str) -> bool:
         return await self._presence.gone_for_good(node)
@@ -238,22 +240,22 @@ class Collection:
         if candidate.pod is None:
             return []
         containers = containers_of(candidate.handle_id)
-        held = {str(one.address) for one in candidate.held}
+        addresses = {str(one.address) for one in candidate.allocations}
         listing = await self._store.list(Selection("WorkloadEndpoint", namespace=candidate.pod[0]))
         return [
             entry
             for entry in listing.entries
             if entry.value.spec.containerID in containers
-            and held & {text.partition("/")[0] for text in entry.value.spec.ipNetworks}
+            and addresses & {text.partition("/")[0] for text in entry.value.spec.ipNetworks}
         ]
 
     # -- claims --------------------------------------------------------------------------------
 
     async def _claims(
-        self, found: list[Entry], judgement: Judgement, cluster: ClusterView, now: float
+        self, block_entries: list[Entry], judgement: Judgement, cluster: ClusterView, now: float
     ) -> bool:
         owned: dict[str, list[Entry]] = {}
-        for entry in found:
+        for entry in block_entries:
             if owner := blocks.owner_host(entry.value):
                 owned.setdefault(owner, []).append(entry)
         claims = (await self._store.list(Selection("BlockAffinity"))).entries

@@ -35,7 +35,7 @@ class Counts:
 
 
 def count(
-    found: Iterable[Block],
+    stored: Iterable[Block],
     pools: list[Pool],
     unused: Iterable[Candidate],
     reserved: Sequence[IPNetwork] = (),
@@ -45,7 +45,7 @@ def count(
         sizes={pool.name: pool.cidr.num_addresses for pool in pools},
         reserved={pool.name: reserved_of(pool.cidr, reserved) for pool in pools},
     )
-    for block in found:
+    for block in stored:
         if blocks.problem(block):
             continue
         pool = containing(pools, blocks.network(block))
@@ -57,7 +57,7 @@ def count(
             if owner and node != owner:
                 counts.borrowed[name, node] += 1
     for candidate in unused:
-        for held in candidate.held:
-            pool = containing(pools, ip_network(held.address))
+        for allocation in candidate.allocations:
+            pool = containing(pools, ip_network(allocation.address))
             counts.candidates[pool.name if pool else NO_POOL, candidate.node] += 1
     return counts

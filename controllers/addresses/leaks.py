@@ -57,7 +57,7 @@ class Candidate:
     """A handle that nobody seems to use."""
 
     handle_id: str
-    held: frozenset[Held]
+    allocations: frozenset[Held]
     node: str
     node_gone: bool
     pod: tuple[str, str] | None
@@ -104,20 +104,20 @@ def _living(
     of a living pod if its container is; and where the first network is no network of ours, what
     Kubernetes tells proves nothing.
     """
-    found: dict[tuple[str, str], set[str]] = {}
+    by_pod: dict[tuple[str, str], set[str]] = {}
     for handle_id, members in handles.items():
         for one, _ in members:
             pod = pod_of(one)
             known = view.pods.get(pod) if pod else None
             if pod and known and str(one.address) in known.addresses:
-                found.setdefault(pod, set()).add(split_handle(handle_id)[1])
-    return found
+                by_pod.setdefault(pod, set()).add(split_handle(handle_id)[1])
+    return by_pod
 
 
-def judge(found: Iterable[Block], view: ClusterView) -> Judgement:
+def judge(stored: Iterable[Block], view: ClusterView) -> Judgement:
     """Every handle of the cluster that may be released."""
     handles: dict[str, list[tuple[Allocation, IPv4Network | IPv6Network]]] = {}
-    for block in found:
+    for block in stored:
         if blocks.problem(block):
             continue
         for one in blocks.allocations(block):
@@ -157,16 +157,18 @@ def _candidate(
     gone = view.is_gone(node)
     if view.nodes.get(node) == "" or (not gone and any(a.sequence is None for a in allocations)):
         return None
-    held = frozenset(Held(one.address, one.sequence, cidr) for one, cidr in members)
+    allocated = frozenset(Held(one.address, one.sequence, cidr) for one, cidr in members)
     if all(one.attributes.get("type", "").endswith("TunnelAddress") for one in allocations):
-        return Candidate(handle_id, held, node, gone, None, "its node is gone") if gone else None
+        return (
+            Candidate(handle_id, allocated, node, gone, None, "its node is gone") if gone else None
+        )
     pod = pod_of(first)
     if pod is None or any(pod_of(one) != pod for one in allocations):
         return None
     reasons = [unused(str(a.address), node, view.pods.get(pod), view) for a in allocations]
     if ANOTHER in reasons and (pod not in living or split_handle(handle_id)[1] in living[pod]):
         return None
-    return Candidate(handle_id, held, node, gone, pod, reasons[0]) if all(reasons) else None
+    return Candidate(handle_id, allocated, node, gone, pod, reasons[0]) if all(reasons) else None
 
 
 class Watchlist:
@@ -181,7 +183,7 @@ class Watchlist:
 
     def observe(self, candidates: Iterable[Candidate], now: float) -> list[Candidate]:
         """What is confirmed by this look; what is not among the candidates is forgotten."""
-        current = {(one.handle_id, one.held): one for one in candidates}
+        current = {(one.handle_id, one.allocations): one for one in candidates}
         self._since = {key: self._since.get(key, now) for key in current}
         return [one for key, one in current.items() if self._is_due(one, now - self._since[key])]
 

@@ -14,7 +14,7 @@ import asyncio
 import logging
 import time
 
-from controllers.addresses.service_wishes import handle_of, steps, wish_of
+from controllers.addresses.service_addresses import desired_addresses, handle_of, steps
 from controllers.mirror.mirror import PERIOD
 from controllers.mirror.objects import SERVICES, Service
 from controllers.queue import WorkQueue
@@ -129,19 +129,21 @@ class LoadBalancers:
             self._handles[name] = _handle(name, service)
         handle = self._handles[name]
         before = await self._held(handle)
-        wish = wish_of(service, self._assign)
-        if wish is None and not before:
+        desired = desired_addresses(service, self._assign)
+        if desired is None and not before:
             return
-        todo = steps(wish, before, await self._pools())
+        todo = steps(desired, before, await self._pools())
         ours = _ingress(service) == sorted(map(str, before))
-        if wish is None and ours:
+        if desired is None and ours:
             # First: once nothing is held, nothing says whose the status is.
             await self._tell(name, service, [])
         if todo.release:
             await release_ips(self._store, [Release(one, handle) for one in todo.release])
             self.writes += 1
-        short = await self._take(name, handle, todo.take, todo.choose, wish.pools if wish else {})
-        if wish is not None:
+        short = await self._take(
+            name, handle, todo.take, todo.choose, desired.pools if desired else {}
+        )
+        if desired is not None:
             await self._tell(name, service, await self._held(handle))
         if short:
             raise IPAMError(short)
@@ -191,8 +193,8 @@ class LoadBalancers:
                 short += result.shortfall.values()
         return "; ".join(short)
 
-    async def _tell(self, name: Name, service: Service, held: list[IPAddress]) -> None:
-        texts = [str(one) for one in held]
+    async def _tell(self, name: Name, service: Service, addresses: list[IPAddress]) -> None:
+        texts = [str(one) for one in addresses]
         if sorted(texts) == _ingress(service):
             return
         body = {"status": {"loadBalancer": {"ingress": [{"ip": text} for text in texts]}}}
@@ -207,10 +209,10 @@ class LoadBalancers:
         entry = await self._store.get(HandleKey(handle))
         if entry is None:
             return []
-        found = await self._store.get_many(handles.block_keys(entry.value))
+        entries = await self._store.get_many(handles.block_keys(entry.value))
         return [
             one.address
-            for block in found.values()
+            for block in entries.values()
             if block is not None
             for one in blocks.allocations(block.value)
             if one.handle_id == handle
@@ -254,10 +256,10 @@ class LoadBalancers:
 
     async def _living(self, name: Name, handle: str) -> Service | None:
         try:
-            found = await self._client.get(SERVICES, name.name, name.namespace)
+            service = await self._client.get(SERVICES, name.name, name.namespace)
         except ObjectNotFound:
             return None
-        return found if _handle(name, found) == handle else None
+        return service if _handle(name, service) == handle else None
 
 
 def _handle(name: Name, service: Service) -> str:

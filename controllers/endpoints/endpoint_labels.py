@@ -84,11 +84,11 @@ def endpoint_labels(facts: PodFacts, namespace: str) -> dict[str, str]:
 def relabelled(endpoint: WorkloadEndpoint, facts: PodFacts) -> WorkloadEndpoint | None:
     """The endpoint as it should be, or None where it is, or is not this pod's. Pure."""
     spec = endpoint.spec
-    held = {text.partition("/")[0] for text in spec.ipNetworks}
+    own = {text.partition("/")[0] for text in spec.ipNetworks}
     if (
         spec.orchestrator != names.KUBERNETES
         or spec.node != facts.node
-        or held.isdisjoint(facts.addresses)
+        or own.isdisjoint(facts.addresses)
     ):
         return None
     labels = endpoint_labels(facts, endpoint.metadata.namespace)

@@ -97,7 +97,7 @@ class EndpointRows:
         for name, raw, _ in rows:
             self._before.discard(name)
             try:
-                found = brief(raw)
+                endpoint = brief(raw)
             except UNREADABLE as problem:
                 log.error(
                     "not readable: %s", problem, extra={"object": f"WorkloadEndpoint({name})"}
@@ -105,14 +105,14 @@ class EndpointRows:
                 self.gone(name)
                 continue
             before = self._known.get(name)
-            if before == found:
+            if before == endpoint:
                 continue
-            if before is not None and before.pod != found.pod:
+            if before is not None and before.pod != endpoint.pod:
                 self.gone(name)
-            if not found.pod:
+            if not endpoint.pod:
                 continue
-            self._known[name] = found
-            pod = Name(name.partition("/")[0], found.pod)
+            self._known[name] = endpoint
+            pod = Name(name.partition("/")[0], endpoint.pod)
             there = self._of.get(pod, ())
             if name not in there:
                 self._of[pod] = (*there, name)

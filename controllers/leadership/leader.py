@@ -155,12 +155,12 @@ class Elector:
             await asyncio.sleep(self._terms.retry)
             began = time.monotonic()
             left = self._until - began
-            held = False
+            renewed = False
             # One that hangs leaves time for another, on a connection of its own.
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(min(left, self._terms.deadline / 2), 0.0)):
-                    held = await self._try()
-            if held:
+                    renewed = await self._try()
+            if renewed:
                 self._until = began + self._terms.deadline
             elif self.holder not in ("", self.me):
                 self._until = 0.0  # Before the loop hears of it (LEAD-4).
@@ -174,7 +174,7 @@ class Elector:
     async def _try(self) -> bool:
         """Look, and write if that is due; whether we hold it."""
         try:
-            held = await self._renewed() or await self._step()
+            renewed = await self._renewed() or await self._step()
         except Conflict:
             return False
         except KubernetesError as error:
@@ -183,7 +183,7 @@ class Elector:
             self.error = str(error)
             return False
         self.error = ""
-        return held
+        return renewed
 
     async def _renewed(self) -> bool:
         """Write over what we wrote last, without asking first; False when that is not so now."""

@@ -123,8 +123,8 @@ class ClusterPolicies:
     @property
     def in_sync(self) -> bool:
         """Whether both sides are read, and nothing waits."""
-        told = not self._stale.is_set() and not len(self._reports)
-        return self.ready and told and (not self.served or self.mirror.in_sync)
+        caught_up = not self._stale.is_set() and not len(self._reports)
+        return self.ready and caught_up and (not self.served or self.mirror.in_sync)
 
     @property
     def queue(self) -> WorkQueue[ResourceKey]:
@@ -163,16 +163,16 @@ class ClusterPolicies:
 
     def node(self, name: Name, value: Node | None) -> None:
         """A node is so now, or gone (None)."""
-        found = None
+        node_addresses = None
         if value is not None:
             addresses = [one for kind in ADDRESSES for one in value.addresses(kind)]
-            found = NodeAddresses(value.metadata.labels or {}, tuple(addresses))
-        if self._nodes.get(name) == found:
+            node_addresses = NodeAddresses(value.metadata.labels or {}, tuple(addresses))
+        if self._nodes.get(name) == node_addresses:
             return
-        if found is None:
+        if node_addresses is None:
             self._nodes.pop(name, None)
         else:
-            self._nodes[name] = found
+            self._nodes[name] = node_addresses
         if self.node_reflector.has_listed:
             self._stale.set()
 
@@ -197,12 +197,12 @@ class ClusterPolicies:
             # The nodes are told in a moment; what is stored stays until then.
             return None
         try:
-            found = convert(document, list(self._nodes.values()))
+            conversion = convert(document, list(self._nodes.values()))
         except InvalidValue as problem:
             self._tell(value, f"nothing of it is enforced as written: {problem}")
             raise
-        self._tell(value, "; ".join(str(one) for one in found.dropped))
-        return found
+        self._tell(value, "; ".join(str(one) for one in conversion.dropped))
+        return conversion
 
     # -- what is told --------------------------------------------------------------------------
 
@@ -234,12 +234,12 @@ class ClusterPolicies:
 
     async def _name_the_older(self) -> None:
         while True:
-            found = []
+            policies = []
             for kind, path in OLDER.items():
-                found += [f"{kind}({name})" for name in await self._names(path)]
-            if tuple(found) != self.older:
-                self.older = tuple(found)
-                for one in found:
+                policies += [f"{kind}({name})" for name in await self._names(path)]
+            if tuple(policies) != self.older:
+                self.older = tuple(policies)
+                for one in policies:
                     log.error("%s: %s", one, older_kind(one.partition("(")[0]))
             await asyncio.sleep(self._period)
 
@@ -347,7 +347,7 @@ def _condition(problem: str) -> dict[str, Any]:
 
 
 def _differs(value: ClusterNetworkPolicy, problem: str) -> bool:
-    told = [one for one in value.status.conditions or () if one.type == ENFORCED]
+    written = [one for one in value.status.conditions or () if one.type == ENFORCED]
     if not problem:
-        return bool(told)
-    return [(one.status, one.message) for one in told] != [("False", problem[:MAX_MESSAGE])]
+        return bool(written)
+    return [(one.status, one.message) for one in written] != [("False", problem[:MAX_MESSAGE])]

@@ -77,17 +77,17 @@ class Family(Generic[T]):
     owned: Selection
 
 
-def decide(key: ResourceKey, wanted: Wanted, stored: Entry | None) -> Change | None:
+def decide(key: ResourceKey, desired: Wanted, stored: Entry | None) -> Change | None:
     """What to write, or None for nothing. Pure."""
-    if isinstance(wanted, Kept):
+    if isinstance(desired, Kept):
         return None
-    if wanted is None:
+    if desired is None:
         return Delete(key, stored.revision) if stored else None
     if stored is None:
-        return Put(key, wanted, ABSENT)
-    if stored.value.spec == wanted.spec and not stored.broken:
+        return Put(key, desired, ABSENT)
+    if stored.value.spec == desired.spec and not stored.broken:
         return None
-    return Put(key, replace(stored.value, spec=wanted.spec), stored.revision, stored)
+    return Put(key, replace(stored.value, spec=desired.spec), stored.revision, stored)
 
 
 class Mirror(Generic[T]):
@@ -191,16 +191,16 @@ class Mirror(Generic[T]):
             self.queue.add(key)
 
     def _differs(self, key: ResourceKey) -> bool:
-        wanted = self._wanted_of(key)
-        if wanted is None or key not in self._stored:
-            return wanted is not None or key in self._stored
-        return not isinstance(wanted, Kept) and wanted.spec != self._stored[key]
+        desired = self._wanted_of(key)
+        if desired is None or key not in self._stored:
+            return desired is not None or key in self._stored
+        return not isinstance(desired, Kept) and desired.spec != self._stored[key]
 
     def _wanted_of(self, key: ResourceKey) -> Wanted:
-        wanted = self._wanted.get(key)
+        desired = self._wanted.get(key)
         broken = self.reflector.broken
-        if wanted is not None or not broken:
-            return wanted
+        if desired is not None or not broken:
+            return desired
         if NAMELESS in broken or any(self._family.key(name) == key for name in broken):
             return Kept("its source cannot be read")
         return None
@@ -234,8 +234,8 @@ class Mirror(Generic[T]):
             stored = await self._store.get(key)
         except InvalidValue:
             # Bytes under our own name that nobody can read are replaced, whoever wrote them.
-            wanted = self._wanted_of(key)
-            if isinstance(wanted, Kept):
+            desired = self._wanted_of(key)
+            if isinstance(desired, Kept):
                 return None
-            return Delete(key) if wanted is None else Put(key, wanted)
+            return Delete(key) if desired is None else Put(key, desired)
         return decide(key, self._wanted_of(key), stored)

@@ -32,20 +32,20 @@ def is_ours(endpoint: HostEndpoint) -> bool:
     return endpoint.metadata.labels.get(CREATED_BY) == CREATOR
 
 
-def wanted(node: Node, config: AutoHostEndpointConfig | None) -> dict[str, HostEndpoint]:
+def desired(node: Node, config: AutoHostEndpointConfig | None) -> dict[str, HostEndpoint]:
     """The host endpoints of a node by name; none where they are not switched on.
 
     Raises InvalidValue for a template whose selector, pattern or CIDR cannot be read.
     """
     if config is None or config.autoCreate != ENABLED:
         return {}
-    found: list[HostEndpoint] = []
+    endpoints: list[HostEndpoint] = []
     if config.createDefaultHostEndpoint != DISABLED:
-        found.append(_endpoint(node, [], "*", addresses(node), Template()))
+        endpoints.append(_endpoint(node, [], "*", addresses(node), Template()))
     for template in config.templates:
         if selectors.parse(template.nodeSelector or "all()").matches(node.metadata.labels):
-            found += _of_template(node, template)
-    return {one.metadata.name: one for one in found}
+            endpoints += _of_template(node, template)
+    return {one.metadata.name: one for one in endpoints}
 
 
 def _of_template(node: Node, template: Template) -> list[HostEndpoint]:
@@ -72,15 +72,15 @@ def addresses(node: Node) -> list[str]:
 
     What is no address is left out: a cloud may tell a name as InternalIP.
     """
-    spec, found = node.spec, []
+    spec, texts = node.spec, []
     if spec.bgp:
-        found += [spec.bgp.ipv4Address, spec.bgp.ipv6Address, spec.bgp.ipv4IPIPTunnelAddr]
-    found += [spec.ipv4VXLANTunnelAddr, spec.ipv6VXLANTunnelAddr]
+        texts += [spec.bgp.ipv4Address, spec.bgp.ipv6Address, spec.bgp.ipv4IPIPTunnelAddr]
+    texts += [spec.ipv4VXLANTunnelAddr, spec.ipv6VXLANTunnelAddr]
     if spec.wireguard:
-        found += [spec.wireguard.interfaceIPv4Address, spec.wireguard.interfaceIPv6Address]
-    found += [one.address for one in spec.addresses if one.type == "InternalIP"]
-    found += [text for one in spec.interfaces for text in one.addresses]
-    return _unique(text.partition("/")[0] for text in found)
+        texts += [spec.wireguard.interfaceIPv4Address, spec.wireguard.interfaceIPv6Address]
+    texts += [one.address for one in spec.addresses if one.type == "InternalIP"]
+    texts += [text for one in spec.interfaces for text in one.addresses]
+    return _unique(text.partition("/")[0] for text in texts)
 
 
 def _unique(texts: Iterable[str]) -> list[str]:

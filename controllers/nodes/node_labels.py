@@ -35,7 +35,7 @@ def synced(node: Node, labels: Mapping[str, str]) -> Node | None:
 
 def _copied(text: str) -> dict[str, str]:
     try:
-        found = json.loads(text or "{}")
+        labels = json.loads(text or "{}")
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return labels if isinstance(labels, dict) else {}

@@ -126,5 +126,5 @@ class NodeView:
     def _tell(self, *nodes: str) -> None:
         if self._ready.is_set():
             for name in nodes:
-                for told in self.changed:
-                    told(name)
+                for listener in self.changed:
+                    listener(name)

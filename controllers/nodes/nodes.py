@@ -165,11 +165,11 @@ class Nodes:
 
     async def _hold_endpoints(self, name: str) -> None:
         node = self._view.nodes.get(name)
-        wanted = host_endpoints.wanted(node, self._endpoints) if node else {}
+        desired = host_endpoints.desired(node, self._endpoints) if node else {}
         known = self._view.endpoints.get(name, {})
         ours = {one for one, value in known.items() if host_endpoints.is_ours(value)}
-        for one in sorted(wanted.keys() | ours):
-            want, there = wanted.get(one), known.get(one)
+        for one in sorted(desired.keys() | ours):
+            want, there = desired.get(one), known.get(one)
             if there is not None and want is not None and _equal(there, want):
                 continue
             key = ResourceKey("HostEndpoint", one)

@@ -137,9 +137,9 @@ def _addresses(snapshot: Snapshot, records: Iterable[Record]) -> Iterator[Findin
     for record in records:
         by_address[record.address].append(record)
     reserved = [net for net in snapshot.reservations if net.num_addresses]
-    for address, held in by_address.items():
+    for address, holders in by_address.items():
         subject = str(address)
-        for record in held:
+        for record in holders:
             if no_node(snapshot, record.node):
                 text = f"is allocated on {record.node}, which is no Node"
                 yield Finding(Kind.NODE_MISSING, subject, text)
@@ -149,10 +149,10 @@ def _addresses(snapshot: Snapshot, records: Iterable[Record]) -> Iterator[Findin
                 yield Finding(Kind.LEAKED, subject, f"leaked; attrs {attributes_text(record)}")
             elif any(net.version == address.version and address in net for net in reserved):
                 yield Finding(Kind.RESERVED, subject, "is allocated and reserved")
-        if len(held) > 1:
-            where = " and ".join(str(record.block) for record in held)
+        if len(holders) > 1:
+            where = " and ".join(str(record.block) for record in holders)
             yield Finding(Kind.DOUBLE_OWNER, subject, f"is allocated twice, in blocks {where}")
-        yield from _foreign(held[0], snapshot.users.get(address, ()))
+        yield from _foreign(holders[0], snapshot.users.get(address, ()))
     active = [pool for pool in snapshot.pools if not pool.disabled]
     for address, users in snapshot.users.items():
         subject = str(address)

@@ -43,7 +43,7 @@ async def release_host(store: Datastore, node: str) -> list[IPAddress]:
     others = {
         entry.value.metadata.name for entry in (await store.list(Selection("Node"))).entries
     } - {node}
-    held = [
+    releases = [
         Release(one.address, one.handle_id or None, one.sequence)
         for entry in (await store.list(Selection("Block"))).entries
         for one in blocks.allocations(entry.value)
@@ -53,6 +53,6 @@ async def release_host(store: Datastore, node: str) -> list[IPAddress]:
             and one.attributes.get("type", "").endswith("TunnelAddress")
         )
     ]
-    released = list((await release_ips(store, held)).released)
+    released = list((await release_ips(store, releases)).released)
     await remove_host(store, node)
     return released

@@ -43,7 +43,7 @@ class NodeState:
     """One node in the middle of it. `claims`: blocks of the new pool it should have in advance."""
 
     node: str
-    held: tuple[Held, ...]
+    allocations: tuple[Held, ...]
     leaked: tuple[str, ...]
     old_blocks: int
     new_blocks: int
@@ -52,7 +52,7 @@ class NodeState:
     @property
     def pods(self) -> list[Held]:
         """What a restart moves."""
-        return [one for one in self.held if one.restart]
+        return [one for one in self.allocations if one.restart]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Plan:
     @property
     def remaining(self) -> int:
         """How many addresses of the old pool are allocated."""
-        return sum(len(node.held) + len(node.leaked) for node in self.nodes)
+        return sum(len(node.allocations) + len(node.leaked) for node in self.nodes)
 
 
 def plan(
@@ -106,7 +106,7 @@ def plan(
     for name in sorted(names):
         state = _node(name, inside, own, theirs, target, snapshot)
         if name not in selected:
-            if state.held and name in labels:
+            if state.allocations and name in labels:
                 warnings.append(
                     f"node {name} is not selected by {target.name}: its pods cannot move"
                 )
@@ -192,20 +192,20 @@ def _node(
     snapshot: Snapshot,
 ) -> NodeState:
     records = [record for record in inside if record.node == name]
-    held = tuple(_held(record) for record in records if record.in_use)
+    living = tuple(_held(record) for record in records if record.in_use)
     new_blocks = [block for block in theirs.values() if blocks.owner_host(block) == name]
     free = sum(blocks.free_count(block) for block in new_blocks)
-    pods = sum(1 for one in held if one.restart)
+    pods = sum(1 for one in living if one.restart)
     size = 1 << (target.cidr.max_prefixlen - target.block_size)
-    wanted = max(0, -(-(pods - free) // size))
+    needed = max(0, -(-(pods - free) // size))
     limit = snapshot.config.maxBlocksPerHost or DEFAULT_BLOCK_LIMIT
     return NodeState(
         node=name,
-        held=held,
+        allocations=living,
         leaked=tuple(str(record.address) for record in records if not record.in_use),
         old_blocks=sum(1 for block in own.values() if blocks.owner_host(block) == name),
         new_blocks=len(new_blocks),
-        claims=min(wanted, max(0, limit - len(new_blocks))),
+        claims=min(needed, max(0, limit - len(new_blocks))),
     )
 
 

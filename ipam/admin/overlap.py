@@ -101,36 +101,38 @@ def node_networks(node: Node, blocks: Sequence[IPNetwork] = ()) -> list[Taken]:
     texts = [spec.bgp.ipv4Address, spec.bgp.ipv6Address] if spec.bgp else []
     texts += [address.address for address in spec.addresses]
     texts += [text for interface in spec.interfaces for text in interface.addresses]
-    found: dict[IPNetwork, Taken] = {}
+    networks: dict[IPNetwork, Taken] = {}
     for text in texts:
         # An address of a Node may be a host name; that says nothing about networks.
         with suppress(ValueError):
             interface = ip_interface(text)
             if not interface.ip.is_link_local and not interface.ip.is_loopback:
                 network = interface.network
-                found.setdefault(network, Taken(network, f"the network {network} of Node({name})"))
+                networks.setdefault(
+                    network, Taken(network, f"the network {network} of Node({name})")
+                )
     for text in tunnel_texts(node):
         with suppress(ValueError):
             address = ip_network(text.partition("/")[0])
             if not any(_overlap(address, block) for block in blocks):
-                found.setdefault(address, Taken(address, f"tunnel {text} of Node({name})"))
-    return list(found.values())
+                networks.setdefault(address, Taken(address, f"tunnel {text} of Node({name})"))
+    return list(networks.values())
 
 
 def problems(pool: IPPool, facts: Facts) -> list[str]:
     """What a pool overlaps that is not its own, each in a few words. Pure."""
     network = pool.spec.network
-    found = [
+    overlaps = [
         f"IPPool({other.name}) of {other.cidr}"
         for other in facts.pools
         if other.name != pool.metadata.name and _overlap(other.cidr, network)
     ]
     if pool.spec.disabled:
-        return found
+        return overlaps
     taken = list(facts.services)
     if LOAD_BALANCER not in pool.spec.allowedUses:
         taken = [*facts.hosts, *taken, *facts.advertised]
-    return found + [one.what for one in taken if _overlap(one.cidr, network)]
+    return overlaps + [one.what for one in taken if _overlap(one.cidr, network)]
 
 
 def candidates(network: IPNetwork, facts: Facts, count: int = CANDIDATES) -> list[IPNetwork]:
@@ -140,17 +142,17 @@ def candidates(network: IPNetwork, facts: Facts, count: int = CANDIDATES) -> lis
         return _free_v6(network, busy, count)
     walks = [_free_v4(net, network.prefixlen, busy, USUAL_RESIDENTS) for net in PRIVATE]
     walks += [_free_v4(net, network.prefixlen, busy, ()) for net in PRIVATE]
-    found: dict[IPNetwork, None] = {}
+    networks: dict[IPNetwork, None] = {}
     # One of each range first, so that whoever cannot use 10.0.0.0/8 finds another.
     for _ in range(count):
         for walk in walks:
             for free in walk:
-                if free not in found:
-                    found[free] = None
+                if free not in networks:
+                    networks[free] = None
                     break
-            if len(found) == count:
-                return list(found)
-    return list(found)
+            if len(networks) == count:
+                return list(networks)
+    return list(networks)
 
 
 def _free_v4(
@@ -175,17 +177,17 @@ def _free_v4(
 
 def _free_v6(network: IPNetwork, busy: Sequence[IPNetwork], count: int) -> list[IPNetwork]:
     """Unique local networks (RFC 4193); the same question gets the same answer."""
-    found: list[IPNetwork] = []
+    networks: list[IPNetwork] = []
     for turn in range(1000):
         seed = blake2b(f"{network} {turn}".encode(), digest_size=5).digest()
         free = IPv6Network((b"\xfd" + seed + bytes(10), max(network.prefixlen, 48)))
         if network.prefixlen < 48:
             free = free.supernet(new_prefix=max(network.prefixlen, 8))
-        if not any(_overlap(free, net) for net in (*busy, *found)):
-            found.append(free)
-        if len(found) == count:
+        if not any(_overlap(free, net) for net in (*busy, *networks)):
+            networks.append(free)
+        if len(networks) == count:
             break
-    return found
+    return networks
 
 
 def check(
@@ -195,13 +197,13 @@ def check(
 
     With `allow_overlap` only POOL-1 is kept; `override` is how the operator says so.
     """
-    found = problems(pool, facts)
-    if found and not allow_overlap:
+    overlaps = problems(pool, facts)
+    if overlaps and not allow_overlap:
         free = ", ".join(str(net) for net in candidates(pool.spec.network, facts))
         raise InvalidValue(
             "spec.cidr",
             pool.spec.cidr,
-            f"overlaps {_some(found)}; free are {free or 'no networks of this size'}"
+            f"overlaps {_some(overlaps)}; free are {free or 'no networks of this size'}"
             f" ({override} stores it all the same)",
             f"IPPool({pool.metadata.name})",
         )
@@ -225,9 +227,9 @@ async def check_pool(
         check(new, await read_facts(store))
 
 
-def _some(found: Sequence[str], shown: int = 3) -> str:
-    rest = f" and {len(found) - shown} more" if len(found) > shown else ""
-    return ", ".join(found[:shown]) + rest
+def _some(texts: Sequence[str], shown: int = 3) -> str:
+    rest = f" and {len(texts) - shown} more" if len(texts) > shown else ""
+    return ", ".join(texts[:shown]) + rest
 
 
 def _ranges(settings: Iterable[Any], name: str, what: str) -> Iterator[Taken]:

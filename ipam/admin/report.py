@@ -174,10 +174,10 @@ def merge(
                 f" {report.clusterGUID or 'empty'}, this cluster's is {cluster.guid}"
             )
         if report.version != version:
-            told = f"{name} was made by version {report.version} of calicoctl, this is {version}"
+            problem = f"{name} was made by version {report.version} of calicoctl, this is {version}"
             if not force:
-                raise MuslinError(f"{told}; make a new report, or use --force")
-            warnings.append(f"WARNING: {told}")
+                raise MuslinError(f"{problem}; make a new report, or use --force")
+            warnings.append(f"WARNING: {problem}")
     if all(report.clusterInformationRevision != cluster.revision for _, report in reports):
         raise MuslinError(
             "every report is stale: the cluster information changed since; lock the datastore,"
@@ -199,8 +199,8 @@ def _common_addresses(reports: Sequence[ReportFile]) -> tuple[Release, ...]:
     for report in reports:
         unused = {
             one.ip: one
-            for held in report.allocations.values()
-            for one in held
+            for one_handle in report.allocations.values()
+            for one in one_handle
             if not one.inUse and not one.coolingDown
         }
         if common is None:
@@ -211,12 +211,12 @@ def _common_addresses(reports: Sequence[ReportFile]) -> tuple[Release, ...]:
                 for ip, one in common.items()
                 if ip in unused and unused[ip].identity() == one.identity()
             }
-    found = []
+    releases = []
     for ip, one in (common or {}).items():
         # Very old allocations have no sequence number; Calico writes 0. The handle decides.
         sequence = None if one.sequenceNumber == 0 and one.handle else one.sequenceNumber
-        found.append(Release(_address(ip), one.handle or None, sequence))
-    return tuple(found)
+        releases.append(Release(_address(ip), one.handle or None, sequence))
+    return tuple(releases)
 
 
 def _address(text: str) -> IPAddress:

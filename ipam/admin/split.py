@@ -64,11 +64,11 @@ async def split(store: Datastore, entry: Entry, number: int) -> list[IPPool]:
     creations: list[Change] = []
     for child in children:
         key = ResourceKey("IPPool", child.metadata.name)
-        found = await store.get(key)
-        if found is None:
+        stored = await store.get(key)
+        if stored is None:
             creations.append(Put(key, stamp(child), ABSENT))
-        elif found.value.spec != child.spec:
-            raise MuslinError(f"{key} exists already and is another pool: {found.value.spec.cidr}")
+        elif stored.value.spec != child.spec:
+            raise MuslinError(f"{key} exists already and is another pool: {stored.value.spec.cidr}")
     try:
         while len(creations) > PER_COMMIT:
             await store.commit(creations[:PER_COMMIT])

@@ -78,7 +78,7 @@ def asking(
     tunnel: Tunnel, known: Iterable[Pool], node: Node, host_encryption: bool = False
 ) -> Asking:
     """The pools that ask the node for this tunnel. Pure."""
-    found = [
+    asking_pools = [
         pool
         for pool in known
         if pool.family == tunnel.family
@@ -86,7 +86,7 @@ def asking(
         and _asks(tunnel, pool, node, host_encryption)
         and pools.selects_node(pool, node.metadata.labels)
     ]
-    return Asking(tuple(sorted(found, key=lambda pool: pool.name)))
+    return Asking(tuple(sorted(asking_pools, key=lambda pool: pool.name)))
 
 
 def _asks(tunnel: Tunnel, pool: Pool, node: Node, host_encryption: bool) -> bool:
@@ -101,7 +101,7 @@ def _asks(tunnel: Tunnel, pool: Pool, node: Node, host_encryption: bool) -> bool
 
 
 def decide(
-    tunnel: Tunnel, node: str, recorded: str, allocation: Allocation | None, wanted: Asking
+    tunnel: Tunnel, node: str, recorded: str, allocation: Allocation | None, asking: Asking
 ) -> Action:
     """What to do; `allocation` is who holds the recorded address, if anybody does. Pure.
 
@@ -109,13 +109,13 @@ def decide(
     pool runs empty. Without an open one it stays: Calico takes it away, and with it the way to
     all pods of the pool.
     """
-    usable = wanted.open
+    usable = asking.open
     if not usable:
         ours = allocation is not None and (
             dict(allocation.attributes) == tunnel.attributes(node)
             or not (allocation.attributes or allocation.handle_id)
         )
-        if recorded and wanted.all and ours:
+        if recorded and asking.all and ours:
             return Action.KEEP
         return Action.CLEAR if recorded else Action.NOTHING
     try:
@@ -136,12 +136,12 @@ async def ensure_tunnel_addresses(
     store: Datastore, node: str, *, host_encryption: bool = False
 ) -> dict[Tunnel, IPAddress | None]:
     """Bring all tunnels of a node in order, in Calico's order; None where there is none."""
-    found: dict[Tunnel, IPAddress | None] = {}
+    addresses: dict[Tunnel, IPAddress | None] = {}
     for tunnel in TUNNELS:
-        found[tunnel] = await ensure_tunnel_address(
+        addresses[tunnel] = await ensure_tunnel_address(
             store, node, tunnel, host_encryption=host_encryption
         )
-    return found
+    return addresses
 
 
 async def ensure_tunnel_address(
@@ -266,5 +266,5 @@ async def _holder(store: Datastore, recorded: str, known: Facts) -> Allocation |
         return None
     key = BlockKey(ip_network(f"{address}/{pool.block_size}", strict=False))
     entry = await store.get(key)
-    held = blocks.allocations(entry.value) if entry else ()
-    return next((one for one in held if one.address == address), None)
+    allocations_there = blocks.allocations(entry.value) if entry else ()
+    return next((one for one in allocations_there if one.address == address), None)

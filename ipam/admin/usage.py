@@ -117,18 +117,18 @@ async def who_has(store: Datastore, address: IPAddress) -> Holding:
     for block in stored:
         cidr = ip_network(block.cidr)
         if cidr.version == address.version and address in cidr:
-            found = next((a for a in blocks.allocations(block) if a.address == address), None)
+            allocation = next((a for a in blocks.allocations(block) if a.address == address), None)
             index = block.allocations[blocks.ordinal_of(block, address)]
             known = index is not None and 0 <= index < len(block.attributes)
             alternate = block.attributes[index or 0].alternateOwnerAttrs if known else {}
-            return Holding(address, name, cidr, found, alternate or {})
+            return Holding(address, name, cidr, allocation, alternate or {})
     return Holding(address, name, None, None, {})
 
 
 async def borrowed(store: Datastore) -> tuple[list[Borrowed], int]:
     """All borrowed addresses, and how many allocations do not say for which node they are."""
     _, stored = await _read(store)
-    found: list[Borrowed] = []
+    addresses: list[Borrowed] = []
     unknown = 0
     for block in sorted(stored, key=lambda b: (ip_network(b.cidr).version, ip_network(b.cidr))):
         owner = (block.owner or "").rpartition(":")[2]
@@ -139,8 +139,8 @@ async def borrowed(store: Datastore) -> tuple[list[Borrowed], int]:
             elif node != owner:
                 kind, to = _holder(allocation.attributes)
                 address, cidr = allocation.address, ip_network(block.cidr)
-                found.append(Borrowed(address, node, cidr, owner, kind, to))
-    return found, unknown
+                addresses.append(Borrowed(address, node, cidr, owner, kind, to))
+    return addresses, unknown
 
 
 def _holder(attributes: Mapping[str, str]) -> tuple[str, str]:
@@ -180,7 +180,7 @@ def _apart(reserved: Iterable[IPNetwork]) -> list[IPNetwork]:
 
 def _block_usage(block: Block, apart: Sequence[IPNetwork]) -> BlockUsage:
     cidr = ip_network(block.cidr)
-    held = tuple(blocks.allocations(block))
+    allocations_there = tuple(blocks.allocations(block))
     owner = blocks.owner_host(block) or block.owner or ""
     capacity = blocks.size(cidr)
     base = int(cidr.network_address)
@@ -191,14 +191,14 @@ def _block_usage(block: Block, apart: Sequence[IPNetwork]) -> BlockUsage:
         for offset in range(net.num_addresses)
     }
     free = capacity - len(used | reserved)
-    return BlockUsage(cidr, owner, capacity, len(used), len(reserved), free, held)
+    return BlockUsage(cidr, owner, capacity, len(used), len(reserved), free, allocations_there)
 
 
-def _pool_usage(pool: Pool, held: Sequence[BlockUsage], apart: Sequence[IPNetwork]) -> PoolUsage:
-    used = sum(block.in_use for block in held)
+def _pool_usage(pool: Pool, usages: Sequence[BlockUsage], apart: Sequence[IPNetwork]) -> PoolUsage:
+    used = sum(block.in_use for block in usages)
     reserved = sum(net.num_addresses for net in _parts(pool.cidr, apart))
     # Both at once: counted in the blocks, where alone addresses are in use.
-    both = sum(block.in_use + block.reserved + block.free - block.capacity for block in held)
+    both = sum(block.in_use + block.reserved + block.free - block.capacity for block in usages)
     capacity = blocks.size(pool.cidr)
     free = capacity - used - reserved + both
-    return PoolUsage(pool.name, pool.cidr, capacity, used, reserved, free, tuple(held))
+    return PoolUsage(pool.name, pool.cidr, capacity, used, reserved, free, tuple(usages))

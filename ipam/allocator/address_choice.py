@@ -74,13 +74,13 @@ def _automatic(
     companion = request.companion
     got: list[IPAddress] = []
     for family in request.families:
-        wanted = request.wanted(family)
-        taken = _take(draft, usable, family, wanted, sources, step)
-        if len(taken) < wanted and not (request.partial and taken):
+        count = request.count_of(family)
+        taken = _take(draft, usable, family, count, sources, step)
+        if len(taken) < count and not (request.partial and taken):
             if companion and companion.key not in draft.view:
                 # Before more is sought: perhaps this attachment has its address already.
                 raise Missing(companion.key)
-            return Short(family, wanted - len(taken))
+            return Short(family, count - len(taken))
         got += taken
     return Granted(tuple(got))
 
@@ -89,7 +89,7 @@ def _take(
     draft: TransactionDraft,
     usable: Sequence[Pool],
     family: int,
-    wanted: int,
+    count: int,
     sources: Sources,
     step: Step,
 ) -> list[IPAddress]:
@@ -103,11 +103,11 @@ def _take(
         draft.candidates[family, names] = candidates
     dry = 0
     for key, reserved in candidates:
-        if len(taken) >= wanted or room <= 0:
+        if len(taken) >= count or room <= 0:
             break
         edit = draft.edit(key)
         assert edit is not None
-        ordinals = edit.free(wanted - len(taken), reserved)
+        ordinals = edit.free(count - len(taken), reserved)
         if ordinals:
             room -= 1
             taken += _note(draft, step, key, ordinals)
@@ -153,15 +153,15 @@ def _fixed(
     if companion and companion.key not in draft.view:
         # Perhaps this attachment has the addresses already: then they are not in others' use.
         raise Missing(companion.key)
-    wanted: dict[BlockKey, list[IPAddress]] = {}
+    by_block: dict[BlockKey, list[IPAddress]] = {}
     for address in dict.fromkeys(request.fixed):
         pool = serving(usable, address, request.use, disabled=request.restores)
         block_network = ip_network(f"{address}/{pool.block_size}", strict=False)
-        wanted.setdefault(BlockKey(block_network), []).append(address)
-    unknown = [key for key in wanted if not draft.knows(key)]
+        by_block.setdefault(BlockKey(block_network), []).append(address)
+    unknown = [key for key in by_block if not draft.knows(key)]
     if unknown:
         raise Missing(*unknown)
-    for key, addresses in wanted.items():
+    for key, addresses in by_block.items():
         edit = draft.edit(key)
         if edit is None:
             return Unclaimed(key.cidr)
@@ -183,7 +183,7 @@ def _kept(
     draft: TransactionDraft, request: Allocate, companion: Companion, step: Step
 ) -> list[IPAddress]:
     """The addresses that this attachment has already, if they are all still its own."""
-    addresses = list(companion.held(draft.view.get(companion.key)))
+    addresses = list(companion.addresses_in(draft.view.get(companion.key)))
     if not addresses:
         return []
     if request.fixed:
@@ -194,22 +194,22 @@ def _kept(
     handle_key = HandleKey(request.handle_id)
     if not draft.knows(handle_key):
         raise Missing(handle_key)
-    held: set[IPAddress] = set()
+    owned: set[IPAddress] = set()
     for key in _blocks_of(draft, draft.handle(request.handle_id)):
         step.seen.append(key)
         edit = draft.edit(key)
         if edit is not None:
-            held.update(draft.addresses(key, edit.held(request.handle_id)))
-    return addresses if held.issuperset(addresses) else []
+            owned.update(draft.addresses(key, edit.ordinals_of(request.handle_id)))
+    return addresses if owned.issuperset(addresses) else []
 
 
 def choose_release(draft: TransactionDraft, request: Release) -> tuple[Answer, Step]:
     """What a handle gives back."""
     companion = request.companion
-    wanted: list[Key] = [HandleKey(request.handle_id)]
+    keys: list[Key] = [HandleKey(request.handle_id)]
     if companion:
-        wanted.append(companion.key)
-    unknown = [key for key in wanted if not draft.knows(key)]
+        keys.append(companion.key)
+    unknown = [key for key in keys if not draft.knows(key)]
     if unknown:
         raise Missing(*unknown)
     step = Step(request.handle_id)
@@ -232,7 +232,7 @@ def _give_back(draft: TransactionDraft, request: Release, step: Step) -> list[IP
         # Calico's counts may overstate: what is not in the block goes from the handle as well.
         count = (handle.block or {}).get(cidr, 0) if handle else 0
         if edit is not None:
-            mine = edit.held(request.handle_id)
+            mine = edit.ordinals_of(request.handle_id)
             gone = [
                 ordinal
                 for ordinal, address in zip(mine, draft.addresses(key, mine), strict=True)
@@ -248,8 +248,8 @@ def _give_back(draft: TransactionDraft, request: Release, step: Step) -> list[IP
 
 
 def _is_released(request: Release, address: IPAddress) -> bool:
-    wanted = request.only is None or address in request.only
-    return wanted and address not in request.spared
+    included = request.only is None or address in request.only
+    return included and address not in request.spared
 
 
 def _blocks_of(draft: TransactionDraft, handle: Handle | None) -> list[BlockKey]:

@@ -25,19 +25,19 @@ def plan_adopt(
     view: View,
     handle_id: str,
     attributes: Mapping[str, str],
-    wanted: Mapping[BlockKey, Sequence[IPAddress]],
+    by_block: Mapping[BlockKey, Sequence[IPAddress]],
 ) -> Plan[bool]:
     """Give the handle what stands in the blocks for no handle, and write it as the blocks say.
 
     An address that is free, or that another handle has, stays as it is.
     """
     handle_key = HandleKey(handle_id)
-    keys: list[Key] = [*wanted, handle_key]
+    keys: list[Key] = [*by_block, handle_key]
     if missing := frozenset(key for key in keys if key not in view):
         return Plan(False, missing=missing)
     changes: list[Change] = []
     counts: dict[str, int] = {}
-    for key, addresses in wanted.items():
+    for key, addresses in by_block.items():
         entry = view.get(key)
         if entry is None or blocks.problem(entry.value):
             continue
@@ -45,9 +45,9 @@ def plan_adopt(
         if changed is not entry.value:
             written = blocks.written(changed, entry.value)
             changes.append(Put(key, written, entry.revision, entry))
-        held = sum(one.handle_id == handle_id for one in blocks.allocations(changed))
-        if held:
-            counts[str(key.cidr)] = held
+        owned = sum(one.handle_id == handle_id for one in blocks.allocations(changed))
+        if owned:
+            counts[str(key.cidr)] = owned
     handle = view.get(handle_key)
     known = dict(handle.value.block or {}) if handle else {}
     if counts and any(known.get(cidr) != count for cidr, count in counts.items()):

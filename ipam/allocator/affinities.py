@@ -97,11 +97,11 @@ async def claim(
             with suppress(CommitConflict):
                 await _withdraw(store, affinity)
             raise PoolEdited(f"pool {pool.name} was changed while a block was claimed") from None
-        found = await readable(store, [block_key])
-        if block_key not in found:
+        stored = await readable(store, [block_key])
+        if block_key not in stored:
             await _withdraw(store, affinity)
             return False
-        existing = found[block_key]
+        existing = stored[block_key]
         if existing is None:
             raise
         return await _settle_existing(store, view, host, affinity, existing)
@@ -192,12 +192,12 @@ async def in_use(
 
     An endpoint may have been deleted as well: its pod runs on. `host`: of its endpoints alone.
     """
-    found = {use.address: use for use in view.own.remembered(cidr)}
+    uses = {use.address: use for use in view.own.remembered(cidr)}
     for use in await restoration.in_use(store, cidr, host):
         # Of two that name a container the stored one counts.
-        if use.handle_id or use.address not in found:
-            found[use.address] = use
-    return list(found.values())
+        if use.handle_id or use.address not in uses:
+            uses[use.address] = use
+    return list(uses.values())
 
 
 def _edited(conflict: CommitConflict, key: ResourceKey, revision: int) -> bool:
@@ -213,8 +213,8 @@ async def readable(store: Datastore, keys: Sequence[BlockKey]) -> dict[BlockKey,
     Those are neither free nor usable; each is logged, and the others serve (IPAM-13).
     """
     try:
-        found = await store.get_many(keys)
-        return {key: found[key] for key in keys}
+        stored = await store.get_many(keys)
+        return {key: stored[key] for key in keys}
     except InvalidValue:
         pass
     read: dict[BlockKey, Entry | None] = {}
@@ -274,13 +274,13 @@ async def load(
     on another's block is removed.
     """
     affinities = await claims_of(store, host)
-    found = await readable(store, [BlockKey(claimed_network(entry)) for entry in affinities])
+    stored = await readable(store, [BlockKey(claimed_network(entry)) for entry in affinities])
     confirmed: list[IPNetwork] = []
     for affinity in affinities:
         cidr = claimed_network(affinity)
-        if BlockKey(cidr) not in found:
+        if BlockKey(cidr) not in stored:
             continue
-        entry = found[BlockKey(cidr)]
+        entry = stored[BlockKey(cidr)]
         if entry and affinity.value.confirmed and entry.value.owner == blocks.owner_text(host):
             usable = True
             view.learn({entry.key: entry})

@@ -83,14 +83,14 @@ async def restore(
 async def unclaimed(store: Datastore, host: str) -> list[IPNetwork]:
     """The blocks that name the host, and that it has no claim on. Reads all blocks, by pages."""
     claimed = {affinities.claimed_network(one) for one in await affinities.claims_of(store, host)}
-    found: list[IPNetwork] = []
+    networks: list[IPNetwork] = []
     async with aclosing(pages_of(store, Selection("Block"))) as pages:  # type: ignore[type-var]
         async for page in pages:
-            found += [
+            networks += [
                 entry.key.cidr
                 for entry in page.entries
                 if isinstance(entry.key, BlockKey)
                 and entry.value.owner == blocks.owner_text(host)
                 and entry.key.cidr not in claimed
             ]
-    return found
+    return networks

@@ -37,7 +37,7 @@ async def claim_one(
     view: View,
     host: str,
     pools: Sequence[Pool],
-    held: int,
+    block_count: int,
     config: IPAMConfig,
     clock: affinities.Clock = time.time_ns,
     reserved: Sequence[IPNetwork] = (),
@@ -49,9 +49,9 @@ async def claim_one(
     `PoolsExhausted` if no block is free (borrowing may then help).
     """
     limit = block_limit(config, max_blocks)
-    if held >= limit:
+    if block_count >= limit:
         raise BlockLimit(
-            f"all {held} blocks of node {host} in pools {names(pools)} are full, "
+            f"all {block_count} blocks of node {host} in pools {names(pools)} are full, "
             f"and a node may hold {limit} blocks (maxBlocksPerHost)"
         )
     if not config.auto_allocate_blocks:
@@ -103,7 +103,7 @@ async def borrowable(
 ) -> list[IPNetwork]:
     """Blocks with free addresses but for the `known`, in this host's order; entries are learned."""
     own = blocks.owner_text(host)
-    found: list[IPNetwork] = []
+    networks: list[IPNetwork] = []
     listing = await store.list(Selection("Block"))
     entries = {entry.key: entry for entry in listing.entries}
     for pool in pools:
@@ -127,8 +127,8 @@ async def borrowable(
         earlier = [key for key in ordered if int(key.cidr.network_address) < start]
         for key in later + earlier:
             view.learn({key: inside[key]})
-            found.append(key.cidr)
-    return found
+            networks.append(key.cidr)
+    return networks
 
 
 def free_addresses(

@@ -53,10 +53,10 @@ async def namespace_labels(
     """The labels of namespaces as their profiles carry them; None for one that has no profile."""
     names = sorted(set(namespaces))
     keys = [ResourceKey("Profile", f"{NAMESPACE_PROFILE}{name}") for name in names]
-    found = await store.get_many(keys) if keys else {}
+    profiles = await store.get_many(keys) if keys else {}
     labels: dict[str, Mapping[str, str] | None] = {}
     for name, key in zip(names, keys, strict=True):
-        entry = found[key]
+        entry = profiles[key]
         labels[name] = _unprefixed(entry.value.spec.labelsToApply) if entry else None
     return labels
 

@@ -53,9 +53,9 @@ class ReleaseResult:
 
 async def release_ips(store: Datastore, releases: Iterable[Release]) -> ReleaseResult:
     """Give addresses back; what does not match its handle or sequence is refused, the rest goes."""
-    wanted = {release.address: release for release in releases}
+    by_address = {release.address: release for release in releases}
     config = await get_config(store)
-    grouped, unallocated = await _by_block(store, wanted)
+    grouped, unallocated = await _by_block(store, by_address)
     released: list[IPAddress] = []
     refused: dict[IPAddress, Exception] = {}
     for key, members in grouped.items():
@@ -110,21 +110,21 @@ async def release_unselected(store: Datastore, keys: Iterable[BlockKey]) -> list
 
 
 async def _by_block(
-    store: Datastore, wanted: Mapping[IPAddress, Release]
+    store: Datastore, by_address: Mapping[IPAddress, Release]
 ) -> tuple[dict[BlockKey, list[Release]], list[IPAddress]]:
     """The releases by the block that holds them, and the addresses of no block."""
     stored = pools.usable((await store.list(Selection("IPPool"))).entries)
     likely: dict[BlockKey, list[Release]] = {}
     elsewhere: list[Release] = []
-    for address, release in wanted.items():
+    for address, release in by_address.items():
         pool = pools.containing(stored, ip_network(address))
         if pool is None:
             elsewhere.append(release)
             continue
         cidr = ip_network(f"{address}/{pool.block_size}", strict=False)
         likely.setdefault(BlockKey(cidr), []).append(release)
-    found = await affinities.readable(store, list(likely)) if likely else {}
-    for key in [key for key in likely if found.get(key) is None]:
+    stored_blocks = await affinities.readable(store, list(likely)) if likely else {}
+    for key in [key for key in likely if stored_blocks.get(key) is None]:
         elsewhere += likely.pop(key)
     if not elsewhere:
         return likely, []
@@ -192,19 +192,19 @@ def _plan_handle(
     view: View, key: BlockKey, handle_id: str, config: IPAMConfig
 ) -> Plan[list[IPAddress]]:
     handle_key = HandleKey(handle_id)
-    wanted: set[Key] = {key, handle_key}
-    if unknown := {one for one in wanted if one not in view}:
+    keys: set[Key] = {key, handle_key}
+    if unknown := {one for one in keys if one not in view}:
         return Plan([], missing=frozenset(unknown))
     draft = TransactionDraft(view, now=time.time_ns(), cooldown=config.ipCooldownSeconds)
     edit = draft.edit(key)
-    held = edit.held(handle_id) if edit else []
+    ordinals = edit.ordinals_of(handle_id) if edit else []
     step = Step(handle_id, seen=[key])
-    if held:
-        step.freed.append((key, held))
+    if ordinals:
+        step.freed.append((key, ordinals))
     handle = view.value(handle_key)
     # What the handle counts goes whole: Calico's counts may overstate.
     step.handle[str(key.cidr)] = (
         -max((handle.block or {}).get(str(key.cidr), 1), 1) if handle else 0
     )
     draft.enter(step)
-    return Plan(draft.addresses(key, held), draft.changes())
+    return Plan(draft.addresses(key, ordinals), draft.changes())

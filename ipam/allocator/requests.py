@@ -21,14 +21,14 @@ class Companion:
     """An object that is written with the addresses.
 
     `change(current, addresses)` returns its guarded change, or None to leave it alone;
-    `held(current)` returns the addresses that it records for this very attachment already.
+    `addresses_in(current)` returns the addresses that it records for this very attachment already.
     Both are pure. `current` is None where the object is absent or unknown: the change must
     then be guarded as a creation.
     """
 
     key: Key
     change: Callable[[Entry | None, Sequence[IPAddress]], Change | None]
-    held: Callable[[Entry | None], Sequence[IPAddress]] = lambda _current: ()
+    addresses_in: Callable[[Entry | None], Sequence[IPAddress]] = lambda _current: ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,8 @@ class Allocate:
     service reads those of `namespace`. With `partial` fewer addresses are an answer as well,
     but never none. `restores`: the fixed addresses are those of a pod that runs, so whether their
     pool is disabled does not matter. An attachment that holds its addresses already
-    (`companion.held`) keeps them. With `replaces` the handle gives back what it held before, in
-    the same transaction.
+    (`companion.addresses_in`) keeps them. With `replaces` the handle gives back what it held
+    before, in the same transaction.
     """
 
     handle_id: str
@@ -60,7 +60,7 @@ class Allocate:
     restores: bool = False
     replaces: bool = False
 
-    def wanted(self, family: int) -> int:
+    def count_of(self, family: int) -> int:
         """How many addresses of a family."""
         return self.counts.get(family, 1)
 

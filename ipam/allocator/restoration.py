@@ -67,11 +67,11 @@ async def in_use(store: Datastore, cidr: IPNetwork, host: str = "") -> list[Use]
     prefix = names.workload_endpoint_prefix(host) if host else ""
     endpoints = await _read(store, Selection("WorkloadEndpoint", name_prefix=prefix, raw=True))
     nodes = await _read(store, Selection("Node", host=host, raw=True))
-    having = [(one, found) for one in endpoints if (found := one.inside(cidr))]
+    having = [(one, inside_block) for one in endpoints if (inside_block := one.inside(cidr))]
     doubtful = [one for one in (*endpoints, *nodes) if one.silent]
     handles = await _handles(store, cidr) if having or doubtful else {}
     uses = [use for node in nodes for use in node.tunnels(cidr)]
-    uses += [one.use(address, handles) for one, found in having for address in found]
+    uses += [one.use(address, handles) for one, inside_block in having for address in inside_block]
     if doubtful:
         known = Counter(use.handle_id for use in uses)
         lost = [name for name, count in handles.items() if count > known[name]]
@@ -126,28 +126,28 @@ class _Object:
 
 async def _read(store: Datastore, selection: Selection) -> list[_Object]:
     listing = await store.list(selection)
-    found = [_Object(path, None, "", reason) for path, reason in listing.broken]
+    objects = [_Object(path, None, "", reason) for path, reason in listing.broken]
     for number, entry in enumerate(listing.entries):
         if number % SLICE == SLICE - 1:
             await asyncio.sleep(0)
         assert isinstance(entry.key, ResourceKey)
         text = entry.raw.decode(errors="replace")
         try:
-            found.append(_Object(entry.key, codec.decode_value(entry.key, entry.raw), text))
+            objects.append(_Object(entry.key, codec.decode_value(entry.key, entry.raw), text))
         except (InvalidValue, ValueError, RecursionError) as error:
             log.warning("what cannot be read has the addresses in its text: %s", error)
-            found.append(_Object(entry.key, None, text, str(error)))
-    return found
+            objects.append(_Object(entry.key, None, text, str(error)))
+    return objects
 
 
 async def _handles(store: Datastore, cidr: IPNetwork) -> dict[str, int]:
     """How many addresses of a block each handle has."""
-    found = {}
+    counts = {}
     for entry in (await store.list(Selection("Handle"))).entries:
         count = (entry.value.block or {}).get(str(cidr), 0)
         if isinstance(entry.key, HandleKey) and count:
-            found[entry.key.handle_id] = count
-    return found
+            counts[entry.key.handle_id] = count
+    return counts
 
 
 def _addresses(text: str) -> Iterator[IPAddress]:
@@ -159,8 +159,8 @@ def _addresses(text: str) -> Iterator[IPAddress]:
 
 def _inside(cidr: IPNetwork, texts: Sequence[str]) -> list[IPAddress]:
     """The addresses of a block in some texts, each once."""
-    found = dict.fromkeys(address for text in texts for address in _addresses(text))
-    return [one for one in found if one.version == cidr.version and one in cidr]
+    addresses = dict.fromkeys(address for text in texts for address in _addresses(text))
+    return [one for one in addresses if one.version == cidr.version and one in cidr]
 
 
 def _tunnels(node: Node, cidr: IPNetwork) -> list[Use]:

@@ -144,12 +144,12 @@ class TransactionDraft:
             entry = self.view.get(key)
             made.append(Check(key, entry.revision if entry else ABSENT))
         for handle_key, handle in self._handles.items():
-            held = self.view.get(handle_key)
+            stored = self.view.get(handle_key)
             if handle is not None:
-                guard = held.revision if held else ABSENT
+                guard = stored.revision if stored else ABSENT
                 made.append(Put(handle_key, handle, guard, self.view.base(handle_key)))
-            elif held is not None:
-                made.append(Delete(handle_key, held.revision))
+            elif stored is not None:
+                made.append(Delete(handle_key, stored.revision))
         return made + list(self._companions.values())
 
 

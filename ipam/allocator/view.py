@@ -98,8 +98,8 @@ class View:
             return False
         known = self._cools.get(key)
         if known is None or known[0] != entry.revision:
-            found = any(attribute.releasedAt for attribute in entry.value.attributes or ())
-            known = self._cools[key] = entry.revision, found
+            cooling = any(attribute.releasedAt for attribute in entry.value.attributes or ())
+            known = self._cools[key] = entry.revision, cooling
         return known[1]
 
     def base(self, key: Key) -> Entry | None:

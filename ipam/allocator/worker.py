@@ -170,14 +170,14 @@ class Worker:
     ) -> Mapping[str, Mapping[str, str] | None]:
         if not any(pools.selects_by_namespace(pool) for pool in self._facts.pools):
             return {}
-        wanted = {
+        namespaces = {
             ticket.request.namespace
             for ticket in group
             if isinstance(ticket.request, Allocate)
             and ticket.request.namespace
             and ticket.request.namespace_labels is None
         }
-        return await facts.namespace_labels(self._store, wanted)
+        return await facts.namespace_labels(self._store, namespaces)
 
     def _pools_for(
         self, request: Request, labels: Mapping[str, Mapping[str, str] | None]
@@ -285,7 +285,7 @@ class Worker:
             chosen = [pool for pool in usable[id(tickets[0])] if pool.family == family]
             asked = [t.request for t in tickets if isinstance(t.request, Allocate)]
             caps = [request.max_blocks for request in asked]
-            least = min(1 if r.partial else r.wanted(family) for r in asked)
+            least = min(1 if r.partial else r.count_of(family) for r in asked)
             missing = sum(answer.missing for _, answer in members)
             try:
                 await self._more(chosen, missing, max(caps, default=0), least)
@@ -301,24 +301,24 @@ class Worker:
         self, chosen: Sequence[Pool], missing: int, max_blocks: int, least: int
     ) -> None:
         self._config = self._facts.config or await get_config(self._store)
-        found = 0
-        while found < missing:
+        free = 0
+        while free < missing:
             affine = self._affine or []
-            held = sum(1 for cidr in affine if pools.containing(chosen, cidr))
+            block_count = sum(1 for cidr in affine if pools.containing(chosen, cidr))
             try:
                 cidr = await claims.claim_one(
-                    self._store, self._view, self._host, chosen, held, self._config,
+                    self._store, self._view, self._host, chosen, block_count, self._config,
                     self._clock, self._facts.reserved, max_blocks,
                 )  # fmt: skip
             except IPAMError as error:
-                if found:
+                if free:
                     return
                 if isinstance(error, BlockLimit) or not isinstance(error, PoolsExhausted):
                     raise
                 await self._borrow(chosen, least, error)
                 return
             self._affine = sorted({*affine, cidr}, key=str)
-            found += blocks.free_count(self._view.value(BlockKey(cidr)))
+            free += blocks.free_count(self._view.value(BlockKey(cidr)))
 
     async def _borrow(self, chosen: Sequence[Pool], least: int, error: PoolsExhausted) -> None:
         """Look for blocks of others, enough for the request that wants the `least` addresses."""

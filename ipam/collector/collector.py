@@ -161,9 +161,15 @@ class Collector:
             # The turn is ours: that it is "busy" now means that a call waits for it.
             evidence = replace(evidence, busy=evidence.busy - {suspect.container_id})
             now = judge(self._node, entries, endpoints, evidence).dead.get(suspect.handle_id)
-            if now is None or now.held != suspect.held or now.endpoints != suspect.endpoints:
+            if (
+                now is None
+                or now.allocations != suspect.allocations
+                or now.endpoints != suspect.endpoints
+            ):
                 return ()
-            await self._flush(sorted((held.address for held in suspect.held), key=str))
+            await self._flush(
+                sorted((allocation.address for allocation in suspect.allocations), key=str)
+            )
             cooldown = (await get_config(self._store)).ipCooldownSeconds
             stamp = release_stamp(time.time_ns(), cooldown)
             plan = partial(plan_release, suspect=suspect, released_at=stamp)
@@ -171,9 +177,9 @@ class Collector:
         return tuple(freed)
 
     async def _read(self, view: View, suspect: Suspect) -> None:
-        keys = {BlockKey(held.block) for held in suspect.held}
-        wanted: set[Key] = {*keys, *suspect.endpoints, HandleKey(suspect.handle_id)}
-        view.learn(await self._store.get_many(sorted(wanted, key=str)))
+        keys = {BlockKey(allocation.block) for allocation in suspect.allocations}
+        all_keys: set[Key] = {*keys, *suspect.endpoints, HandleKey(suspect.handle_id)}
+        view.learn(await self._store.get_many(sorted(all_keys, key=str)))
 
 
 async def concerning(
@@ -195,15 +201,15 @@ async def concerning(
         for attribute in entry.value.attributes or ():
             if (attribute.secondary or {}).get("node") == node:
                 mine.add(handle_of(attribute))
-    found: list[Entry] = []
+    concerned: list[Entry] = []
     async for entry in _gently(entries):
         assert isinstance(entry.key, BlockKey)
         first, known = int(entry.key.cidr.network_address), numbers[entry.key.cidr.version]
         place = bisect_left(known, first)
         inside = place < len(known) and known[place] < first + blocks.size(entry.key.cidr)
         if inside or any(handle_of(a) in mine for a in entry.value.attributes or ()):
-            found.append(entry)
-    return found
+            concerned.append(entry)
+    return concerned
 
 
 async def _gently(entries: Sequence[Entry]) -> AsyncIterator[Entry]:
@@ -219,11 +225,13 @@ def plan_release(view: View, suspect: Suspect, released_at: str = "") -> Plan[li
     With `released_at` the addresses cool first, as the operator asked.
     """
     by_block: dict[BlockKey, list[tuple[IPAddress, int | None]]] = {}
-    for held in sorted(suspect.held, key=lambda h: str(h.address)):
-        by_block.setdefault(BlockKey(held.block), []).append((held.address, held.sequence))
+    for allocation in sorted(suspect.allocations, key=lambda h: str(h.address)):
+        by_block.setdefault(BlockKey(allocation.block), []).append(
+            (allocation.address, allocation.sequence)
+        )
     handle_key = HandleKey(suspect.handle_id)
-    wanted: list[Key] = [*by_block, *suspect.endpoints, handle_key]
-    if missing := frozenset(key for key in wanted if key not in view):
+    keys: list[Key] = [*by_block, *suspect.endpoints, handle_key]
+    if missing := frozenset(key for key in keys if key not in view):
         return Plan([], missing=missing)
     changes: list[Change] = []
     for key, revision in suspect.endpoints.items():

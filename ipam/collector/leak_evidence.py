@@ -75,7 +75,7 @@ class Suspect:
 
     handle_id: str
     container_id: str
-    held: frozenset[Held]
+    allocations: frozenset[Held]
     endpoints: Mapping[Key, int]
     reason: str
 
@@ -105,8 +105,8 @@ def judge(
             by_container.setdefault(entry.value.spec.containerID, []).append(entry)
     dead: dict[str, Suspect] = {}
     kept: dict[str, str] = {}
-    for handle_id, found in holders.items():
-        allocations = [allocation for allocation, _ in found]
+    for handle_id, members in holders.items():
+        allocations = [allocation for allocation, _ in members]
         if not any(a.attributes.get("node") == node for a in allocations):
             continue
         network, container = split_handle(handle_id)
@@ -120,10 +120,10 @@ def judge(
         if reason:
             kept[handle_id] = reason
             continue
-        held = frozenset(Held(a.address, a.sequence, cidr) for a, cidr in found)
+        allocated = frozenset(Held(a.address, a.sequence, cidr) for a, cidr in members)
         revisions = {entry.key: entry.revision for entry in own}
         container = own[0].value.spec.containerID if own else container
-        dead[handle_id] = Suspect(handle_id, container, held, revisions, proof)
+        dead[handle_id] = Suspect(handle_id, container, allocated, revisions, proof)
     return Judgement(dead, kept)
 
 
@@ -133,10 +133,10 @@ def _naming(endpoints: Iterable[Entry], allocations: Sequence[Allocation]) -> li
     Another network of the same container may have another main plugin (`calico-ipam` under
     macvlan, say): the cable of its first interface says nothing about those addresses.
     """
-    held = {str(allocation.address) for allocation in allocations}
+    texts = {str(allocation.address) for allocation in allocations}
     known = list(endpoints)
     named = {text.partition("/")[0] for one in known for text in one.value.spec.ipNetworks}
-    return known if held & named else []
+    return known if texts & named else []
 
 
 def _in_use(
@@ -201,7 +201,7 @@ def confirmed(first: Judgement, second: Judgement) -> list[Suspect]:
     return [
         suspect
         for handle_id, suspect in sorted(second.dead.items())
-        if (before := first.dead.get(handle_id)) and before.held == suspect.held
+        if (before := first.dead.get(handle_id)) and before.allocations == suspect.allocations
     ]
 
 
@@ -221,7 +221,7 @@ def widowed(
         for allocation in blocks.allocations(entry.value)
     }
     ours = list(pools)
-    found: list[tuple[Key, IPAddress]] = []
+    endpoint_addresses: list[tuple[Key, IPAddress]] = []
     for entry in endpoints:
         spec = entry.value.spec
         if spec.node != node or not spec.containerID:
@@ -230,5 +230,5 @@ def widowed(
             if not any(address.version == p.version and address in p for p in ours):
                 continue  # another plugin's address
             if spec.containerID not in owner.get(address, ()):
-                found.append((entry.key, address))
-    return found
+                endpoint_addresses.append((entry.key, address))
+    return endpoint_addresses

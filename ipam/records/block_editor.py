@@ -79,7 +79,7 @@ class BlockEditor:
         attribute = self._attribute(index)
         return index is None or bool(attribute and attribute.releasedAt)
 
-    def held(self, handle_id: str) -> list[int]:
+    def ordinals_of(self, handle_id: str) -> list[int]:
         """The ordinals of a handle, ascending."""
         indexes, ordinals = self._by_handle().get(handle_id, ()), self._by_index()
         return sorted(ordinal for index in indexes for ordinal in ordinals.get(index, ()))
@@ -99,8 +99,8 @@ class BlockEditor:
         else:
             taken = set(ordinals)
             self._queue = [o for o in self._queue if o not in taken]
-        wanted = Attribute(handle_id=handle_id or None, secondary=dict(attributes))
-        self._point(ordinals, self._index_of(wanted))
+        attribute = Attribute(handle_id=handle_id or None, secondary=dict(attributes))
+        self._point(ordinals, self._index_of(attribute))
 
     def give_back(self, ordinals: Sequence[int], released_at: str = "") -> None:
         """Free ordinals, in this order at the tail; with `released_at` they cool first."""
@@ -173,24 +173,24 @@ class BlockEditor:
     def _by_handle(self) -> dict[str, list[int]]:
         """The attributes of each handle."""
         if self._indexes is None:
-            found: dict[str, list[int]] = {}
+            indexes: dict[str, list[int]] = {}
             for index, attribute in enumerate(self._attributes):
                 handle = attribute.handle_id or ""
                 if "\r" in handle:
                     handle = handle_of(attribute)
-                if handle in found:
-                    found[handle].append(index)
+                if handle in indexes:
+                    indexes[handle].append(index)
                 else:
-                    found[handle] = [index]
-            self._indexes = found
+                    indexes[handle] = [index]
+            self._indexes = indexes
         return self._indexes
 
-    def _index_of(self, wanted: Attribute) -> int:
-        same = self._by_handle().setdefault(handle_of(wanted), [])
+    def _index_of(self, attribute: Attribute) -> int:
+        same = self._by_handle().setdefault(handle_of(attribute), [])
         for index in same:
-            if self._attributes[index] == wanted:
+            if self._attributes[index] == attribute:
                 return index
-        self._attributes.append(wanted)
+        self._attributes.append(attribute)
         same.append(len(self._attributes) - 1)
         return len(self._attributes) - 1
 

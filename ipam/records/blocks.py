@@ -220,10 +220,10 @@ def require_sequence(
     edit: BlockEditor, ordinal: int, address: IPAddress, sequence: int | None
 ) -> None:
     """Raise `SequenceMismatch` unless the address is still the same allocation (IPAM-2)."""
-    held = edit.sequence(ordinal)
-    if sequence is not None and held != sequence:
+    current = edit.sequence(ordinal)
+    if sequence is not None and current != sequence:
         raise SequenceMismatch(
-            f"address {address} was given out anew (sequence {held}, expected {sequence})"
+            f"address {address} was given out anew (sequence {current}, expected {sequence})"
         )
 
 
@@ -231,8 +231,8 @@ def release_handle(
     block: Block, handle_id: str, released_at: str = ""
 ) -> tuple[Block, list[IPAddress]]:
     """Give back every address that the handle holds in this block."""
-    held = [item.address for item in allocations(block) if item.handle_id == handle_id]
-    return release(block, held, handle_id, released_at=released_at)
+    addresses = [item.address for item in allocations(block) if item.handle_id == handle_id]
+    return release(block, addresses, handle_id, released_at=released_at)
 
 
 def is_empty(block: Block) -> bool:
@@ -252,15 +252,15 @@ def is_abandoned(block: Block) -> bool:
 def reserved_ordinals(cidr: IPNetwork, reserved: Iterable[IPNetwork]) -> Collection[int]:
     """The ordinals of a block that lie in reserved networks."""
     first, count = int(cidr.network_address), size(cidr)
-    found: set[int] = set()
+    ordinals: set[int] = set()
     for network_ in reserved:
         if network_.version != cidr.version:
             continue
         low = int(network_.network_address) - first
         high = int(network_.broadcast_address) - first
         if high >= 0 and low < count:
-            found.update(range(max(low, 0), min(high, count - 1) + 1))
-    return found
+            ordinals.update(range(max(low, 0), min(high, count - 1) + 1))
+    return ordinals
 
 
 def parse_address(text: str) -> IPAddress:

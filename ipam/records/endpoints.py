@@ -17,19 +17,19 @@ log = logging.getLogger(__name__)
 
 def sorted_out(texts: Iterable[str]) -> tuple[list[IPAddress], list[str]]:
     """The addresses, and the texts that are none."""
-    found: list[IPAddress] = []
+    addresses: list[IPAddress] = []
     wrong: list[str] = []
     for text in texts:
         try:
-            found.append(parse_address(text))
+            addresses.append(parse_address(text))
         except ValueError:
             wrong.append(text)
-    return found, wrong
+    return addresses, wrong
 
 
 def addresses_of(entry: Entry) -> list[IPAddress]:
     """The addresses of a stored endpoint; what is none is named in the log and left out."""
-    found, wrong = sorted_out(entry.value.spec.ipNetworks)
+    addresses, wrong = sorted_out(entry.value.spec.ipNetworks)
     if wrong:
         log.error("%s: spec.ipNetworks: %s: no address", entry.key, ", ".join(map(repr, wrong)))
-    return found
+    return addresses

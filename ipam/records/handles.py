@@ -20,28 +20,28 @@ log = logging.getLogger(__name__)
 
 def block_keys(handle: Handle | None) -> list[BlockKey]:
     """The blocks in which a handle holds addresses; what names none is logged and left out."""
-    found: list[BlockKey] = []
+    keys: list[BlockKey] = []
     for text in (handle.block or {}) if handle else {}:
         try:
-            found.append(BlockKey(ip_network(text, strict=False)))
+            keys.append(BlockKey(ip_network(text, strict=False)))
         except ValueError:
             log.error("a handle names the block %r, which is no network", text)
-    return found
+    return keys
 
 
 def add(handle: Handle | None, cidr: str, count: int) -> Handle:
     """The handle with `count` more addresses in block `cidr`; a new one if there is none."""
-    held = dict(handle.block or {}) if handle else {}
-    held[cidr] = held.get(cidr, 0) + count
-    return Handle(block=held)
+    counts = dict(handle.block or {}) if handle else {}
+    counts[cidr] = counts.get(cidr, 0) + count
+    return Handle(block=counts)
 
 
 def subtract(handle: Handle, cidr: str, count: int) -> Handle | None:
     """The handle with `count` fewer addresses in block `cidr`; None when it holds nothing."""
-    held = dict(handle.block or {})
-    left = held.get(cidr, 0) - count
+    counts = dict(handle.block or {})
+    left = counts.get(cidr, 0) - count
     if left > 0:
-        held[cidr] = left
+        counts[cidr] = left
     else:
-        held.pop(cidr, None)
-    return Handle(block=held) if held else None
+        counts.pop(cidr, None)
+    return Handle(block=counts) if counts else None

@@ -89,34 +89,34 @@ def from_resource(resource: Any, revision: int = 0) -> Pool:
 
 def sorted_out(entries: Iterable[Entry]) -> tuple[list[Pool], list[tuple[str, str]]]:
     """The pools of stored resources, and (key, reason) of each that cannot be used."""
-    found: list[Pool] = []
+    pools: list[Pool] = []
     unusable: list[tuple[str, str]] = []
     for entry in entries:
         try:
-            found.append(from_resource(entry.value, entry.revision))
+            pools.append(from_resource(entry.value, entry.revision))
         except InvalidValue as error:
             unusable.append((str(entry.key), str(error)))
-    return found, unusable
+    return pools, unusable
 
 
 def usable(entries: Iterable[Entry]) -> list[Pool]:
     """The pools of stored resources; one that cannot be used is named in the log and left out."""
-    found, unusable = sorted_out(entries)
+    pools, unusable = sorted_out(entries)
     for key, reason in unusable:
         log.error("%s is not usable: %s", key, reason)
-    return found
+    return pools
 
 
 def reserved_networks(resources: Iterable[Any]) -> list[IPNetwork]:
     """The networks of stored IPReservations; one that is no network is named and left out."""
-    found: list[IPNetwork] = []
+    networks: list[IPNetwork] = []
     for resource in resources:
         for text in resource.spec.reservedCIDRs or ():
             try:
-                found.append(ip_network(text, strict=False))
+                networks.append(ip_network(text, strict=False))
             except ValueError as error:
                 log.error("IPReservation(%s) is not usable: %s", resource.metadata.name, error)
-    return found
+    return networks
 
 
 def select(

@@ -39,13 +39,13 @@ async def in_the_way(store: Datastore, cidr: IPNetwork) -> IPNetwork | None:
     """A stored block that overlaps `cidr` and is not `cidr` itself, or None."""
     inside = (2 << (cidr.max_prefixlen - cidr.prefixlen)) - 2
     if inside <= MOST_KEYS:
-        wanted = [BlockKey(network) for network in _relatives(cidr)]
+        keys = [BlockKey(network) for network in _relatives(cidr)]
         try:
-            found = await store.get_many(wanted)
+            stored_blocks = await store.get_many(keys)
         except InvalidValue:
             pass  # one cannot be read: the listing names it
         else:
-            return next((key.cidr for key in wanted if found[key] is not None), None)
+            return next((key.cidr for key in keys if stored_blocks[key] is not None), None)
     listing = await store.list(Selection("Block"))
     stored = {entry.key.cidr for entry in listing.entries if isinstance(entry.key, BlockKey)}
     stored |= {network for key, _ in listing.broken if (network := _named(key))}

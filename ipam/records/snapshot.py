@@ -73,8 +73,8 @@ async def read(store: Datastore) -> Snapshot:
     unreadable = [pair for listing in listings for pair in listing.broken]
     usable, unusable = sorted_out_pools(pools.entries)
     users: dict[IPAddress, dict[User, None]] = {}
-    for found in (before[0], after[0]):
-        for address, known in found.items():
+    for by_address in (before[0], after[0]):
+        for address, known in by_address.items():
             users.setdefault(address, {}).update(dict.fromkeys(known))
     return Snapshot(
         blocks=tuple(entry.value for entry in blocks.entries),
@@ -100,21 +100,21 @@ Users = tuple[dict[IPAddress, list[User]], frozenset[str], list[tuple[str, str]]
 async def _users(store: Datastore) -> Users:
     endpoints = await store.list(Selection("WorkloadEndpoint"))
     nodes = await store.list(Selection("Node"))
-    found: dict[IPAddress, list[User]] = {}
+    by_address: dict[IPAddress, list[User]] = {}
     unusable: list[tuple[str, str]] = []
     for entry in endpoints.entries:
         addresses, wrong = sorted_out(entry.value.spec.ipNetworks)
         unusable += [(str(entry.key), f"spec.ipNetworks: {text!r} is no address") for text in wrong]
         for address in addresses:
-            found.setdefault(address, []).append(endpoint_user(entry.value))
+            by_address.setdefault(address, []).append(endpoint_user(entry.value))
     for entry in nodes.entries:
         # A Node whose address cannot be read uses none; who wrote it hears so elsewhere.
         for address in sorted_out(tunnel_texts(entry.value))[0]:
             name = entry.value.metadata.name
-            found.setdefault(address, []).append(User(f"Node({name})", name, tunnel=True))
+            by_address.setdefault(address, []).append(User(f"Node({name})", name, tunnel=True))
     names = frozenset(entry.value.metadata.name for entry in nodes.entries)
     unreadable = [*endpoints.broken, *nodes.broken, *unusable]
-    return found, names, unreadable
+    return by_address, names, unreadable
 
 
 def endpoint_user(endpoint: WorkloadEndpoint) -> User:

@@ -45,7 +45,7 @@ class Cluster:
             for key, value in changes
         ]
         for agent in self.agents.values():
-            await agent.take(SyncBatch(updates, in_sync))
+            await agent.apply_batch(SyncBatch(updates, in_sync))
         await self.calm()
 
     async def calm(self) -> None:

@@ -68,9 +68,9 @@ class MemorySpeaker:
         for address in self._up:
             self._offer(address)
 
-    def withhold(self, held: bool) -> None:
-        self._withheld = held
-        if not held:
+    def withhold(self, withheld: bool) -> None:
+        self._withheld = withheld
+        if not withheld:
             owed, self._owed = self._owed, set()
             for address in owed & self._up.keys():
                 self._offer(address, end=True)

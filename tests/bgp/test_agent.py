@@ -72,7 +72,7 @@ async def test_a_restarted_peer_keeps_its_routes() -> None:
     await cluster.say(node(3))
     fresh = cluster.add("n2")
     batch = [(key, value) for key, value in BASE if key != BASE[3][0]]
-    await fresh.take(
+    await fresh.apply_batch(
         SyncBatch([Update(key, Entry(key, value, 1, b"")) for key, value in batch], True)
     )
     await cluster.calm()

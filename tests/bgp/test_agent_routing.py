@@ -73,7 +73,7 @@ async def test_a_reflector_that_starts_again_takes_nothing_from_its_clients() ->
     await cluster.calm()
     fresh = cluster.add("n3")
     entries = {key: Entry(key, value, 1, b"") for key, value in told}
-    await fresh.take(SyncBatch([Update(key, entry) for key, entry in entries.items()], True))
+    await fresh.apply_batch(SyncBatch([Update(key, entry) for key, entry in entries.items()], True))
     await cluster.calm()
     assert changes == []
     for name in ("n1", "n2"):
@@ -126,7 +126,7 @@ async def test_from_mesh_to_reflectors_no_route_is_ever_missing() -> None:
         await cluster.say(*REFLECTED)
         await asyncio.sleep(0.4)
     cluster.agents = everybody
-    await until(lambda: not any(agent.handover.held for agent in everybody.values()))
+    await until(lambda: not any(agent.handover.kept for agent in everybody.values()))
     assert lost == []
     assert cluster.table("n1") == ALL_OF_N1
     assert [peer["address"] for peer in everybody["n1"].describe()["peers"]] == ["10.0.0.3"]
@@ -151,16 +151,16 @@ async def test_what_is_not_believed_is_counted_and_named() -> None:
     cluster = await three()
     n1 = cluster.agents["n1"]
     wrong = affinity("n2", "10.65.9.0/26")
-    await cluster.agents["n2"].take(batch(wrong))
+    await cluster.agents["n2"].apply_batch(batch(wrong))
     await cluster.calm()
     assert "10.65.9.0/26" not in cluster.table("n1")
     (peer,) = [each for each in n1.describe()["peers"] if each["address"] == "10.0.0.2"]
     assert peer["refused"] == 1
     reason = "the datastore gives it to no node, so not to n2"
     assert peer["refused_paths"] == {"10.65.9.0/26": reason}
-    await n1.take(batch(wrong))
+    await n1.apply_batch(batch(wrong))
     assert cluster.table("n1")["10.65.9.0/26"] == ["10.0.0.2"]
-    await n1.take(batch((wrong[0], None)))
+    await n1.apply_batch(batch((wrong[0], None)))
     assert "10.65.9.0/26" not in cluster.table("n1")
     await cluster.stop()
 
@@ -188,7 +188,7 @@ async def test_host_routes_to_neighbours_are_taken_only_where_no_link_leads_ther
     n1.on_felix(Fact(["10.0.0.1"], {"10.0.0.0/24": "eth0", "10.0.0.1/32": "lo"}))
     neighbour = {"10.0.0.2/32": "it is the address of node n2"}
     assert refused() == neighbour
-    n1.picture.datastore = frozenset({ip_address("10.0.0.99")})
+    n1.decisions.datastore = frozenset({ip_address("10.0.0.99")})
     await cluster.say(node(9))
     more = {
         "10.0.0.9/32": "it is the address of node n9",
@@ -231,7 +231,7 @@ async def test_a_deleted_peering_ends_though_the_peers_that_remain_are_down() ->
     ]
     for agent in cluster.agents.values():
         agent.handover.limit = 0.0
-    await until(lambda: not any(agent.handover.held for agent in cluster.agents.values()))
+    await until(lambda: not any(agent.handover.kept for agent in cluster.agents.values()))
     assert [each["address"] for each in n1.describe()["peers"]] == ["10.0.0.99"]
     assert cluster.table("n1") == {}
     await cluster.stop()

@@ -14,7 +14,7 @@ SESSIONS = range(1, 7)
 def words(commands: Commands) -> list[str]:
     """All that is said, in order."""
     said = []
-    while (line := commands.take()) is not None:
+    while (line := commands.next_line()) is not None:
         said.append(line)
         commands.answered(refused=False)
     return said
@@ -25,14 +25,14 @@ def test_what_is_under_way_fits_a_pipe() -> None:
     commands, message = Commands(), bytes(4096)
     commands.add(protocol.send([message] * 40, [1]))
     taken: list[str] = []
-    while (line := commands.take()) is not None:
+    while (line := commands.next_line()) is not None:
         taken.append(line)
     assert len(taken) > 1
     assert sum(len(line) + 1 for line in taken) <= protocol.IN_FLIGHT
     assert not commands.idle
     commands.urgent(protocol.end(1))
     commands.answered(refused=False)
-    assert commands.take() == "end 6004 1"
+    assert commands.next_line() == "end 6004 1"
     for _ in taken:
         commands.answered(refused=False)
     assert commands.idle
@@ -42,8 +42,8 @@ def test_what_is_under_way_fits_a_pipe() -> None:
     assert commands.idle
     long = next(protocol.send([bytes(40_000)], [1]))
     commands.add([long, protocol.PING])
-    assert commands.take() == long.line
-    assert commands.take() is None
+    assert commands.next_line() == long.line
+    assert commands.next_line() is None
 
 
 @given(
@@ -68,11 +68,11 @@ def test_a_flapping_peer_costs_no_memory_while_exabgp_is_busy() -> None:
     """One command is under way and never answered; a session comes and goes a hundred times."""
     commands = Commands()
     commands.add(protocol.send([bytes(40_000)], [1]))
-    assert commands.take() is not None
+    assert commands.next_line() is not None
     for number in range(2, 102):
         commands.add(protocol.send([bytes(4096)] * 10, [number]))
         commands.add([protocol.end(number)])
-        assert commands.take() is None
+        assert commands.next_line() is None
         commands.gone(number)
     assert len(commands) == 0
 
@@ -80,7 +80,7 @@ def test_a_flapping_peer_costs_no_memory_while_exabgp_is_busy() -> None:
 def test_a_refusal_is_counted() -> None:
     commands = Commands()
     commands.add([protocol.PING])
-    assert commands.take() == "ping"
+    assert commands.next_line() == "ping"
     commands.answered(refused=True)
     assert commands.errors == 1
     commands.answered(refused=False)

@@ -40,7 +40,7 @@ def test_the_mesh_stays_until_reflectors_carry_its_routes() -> None:
     assert handover.release(51, always, lambda each: each == A) == {}
     assert handover.release(60.5, always, lambda each: each == A) == {}
     assert handover.release(61, always, lambda each: each == A) == {A: True}
-    assert set(handover.held) == {B}
+    assert set(handover.kept) == {B}
     assert handover.release(119.5, always, never) == {}
     assert handover.release(120, always, never) == {B: False}
     assert handover.next_check(5200) is None
@@ -99,4 +99,4 @@ def test_a_change_of_mind() -> None:
     held = handover.plan(peers(A, B), peers(R), always, 0.0)
     again = handover.plan(held, peers(A, B), always, 0.0)
     assert set(again) == {A, B, R}  # the reflector's session has successors now
-    assert set(handover.held) == {R}
+    assert set(handover.kept) == {R}

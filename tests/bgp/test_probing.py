@@ -96,7 +96,7 @@ async def agent_in(lab: Lab) -> AsyncIterator[Agent]:
     speaker = ExaBGPSpeaker(lab.directory / "run")
     agent = Agent("n1", speaker, Publisher(Path("/nonexistent/node.sock")), Settings())
     known = {SecretRef("s" + name, "key"): value for name, value in SECRETS.items()}
-    agent.picture.passwords = Passwords(known)
+    agent.decisions.passwords = Passwords(known)
     tasks = [asyncio.create_task(each) for each in (agent.follow_speaker(), agent.keep_time())]
     try:
         changes = [resource("Node", "n1", {"bgp": {"ipv4Address": "10.9.0.1/32"}})]
@@ -106,7 +106,7 @@ async def agent_in(lab: Lab) -> AsyncIterator[Agent]:
                 spec["password"] = {"secretKeyRef": {"name": "s" + address, "key": "key"}}
             changes.append(resource("BGPPeer", f"p{number}", spec))
         updates = [Update(key, Entry(key, value, 1, b"")) for key, value in changes]
-        await agent.take(SyncBatch(updates, True))
+        await agent.apply_batch(SyncBatch(updates, True))
         # The healthy one is never down for long enough to be looked into, however slow this is.
         await until("all is well", lambda: agent.sessions.status[ip_address("10.9.0.2")].up)
         tasks.append(asyncio.create_task(agent.doctor.run()))
@@ -158,7 +158,7 @@ def test_every_reason_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
             lab.space.run("iptables", "-F", "INPUT")
             mended = ip_address("10.9.0.9")
             await until("mended", lambda: agent.sessions.status[mended].up, 30)
-            await until("forgotten", lambda: mended not in agent.doctor.found)
+            await until("forgotten", lambda: mended not in agent.doctor.diagnoses)
             await raw.close()
 
     with namespace() as lab:

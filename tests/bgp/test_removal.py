@@ -144,12 +144,12 @@ def test_a_router_that_is_deleted_and_made_again_in_one_breath_is_still_heard() 
         def learned() -> set[str]:
             return {str(prefix) for prefix in agent.publisher.current}
 
-        await agent.take(batch(me, tor))
+        await agent.apply_batch(batch(me, tor))
         await until("learned", lambda: learned() == {"10.50.0.0/24"}, 60)
-        await agent.take(batch(other))  # a reload that is due anyway
-        await agent.take(batch((tor[0], None)))
+        await agent.apply_batch(batch(other))  # a reload that is due anyway
+        await agent.apply_batch(batch((tor[0], None)))
         assert learned() == set()
-        await agent.take(batch(tor))
+        await agent.apply_batch(batch(tor))
         assert learned() == {"10.50.0.0/24"}
         lab.start_bird(session(asn=64500), static("10.50.0.0/24", "10.50.1.0/24"))
         await until("heard on", lambda: learned() == {"10.50.0.0/24", "10.50.1.0/24"}, 60)

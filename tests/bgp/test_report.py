@@ -97,7 +97,7 @@ async def test_metrics_of_each_peer() -> None:
     registry = CollectorRegistry()
     agent.metrics = agent.sessions._metrics = Metrics(registry)
     gone = ip_address("fd00::fe")
-    agent.doctor.found[gone] = Diagnosis(Cause.REFUSED, "seen", "fix")
+    agent.doctor.diagnoses[gone] = Diagnosis(Cause.REFUSED, "seen", "fix")
     agent.on_event(PeerUp(TOR, agent.sessions.planned[TOR].peer))
     agent.describe()
 
@@ -141,11 +141,11 @@ async def test_requests_that_go_while_answers_are_written() -> None:
         """Both requests go while the first answer is written."""
 
         async def commit(self, _: object) -> None:
-            reporter.take(told(gone=True), time.monotonic())
+            reporter.apply_batch(told(gone=True), time.monotonic())
             written.set()
 
     reporter = Reporter(cluster.agents["n1"], cast("Datastore", Store()))
-    reporter.take(told(gone=False), time.monotonic())
+    reporter.apply_batch(told(gone=False), time.monotonic())
     answering = asyncio.create_task(reporter._answer())
     await asyncio.wait_for(written.wait(), HANG)
     await cluster.calm()
@@ -170,11 +170,13 @@ async def test_a_request_that_changes_while_it_is_answered_is_answered_again() -
                 key, value = request("one", 0)
                 other = msgspec.structs.replace(value.spec, classes=["BGP"])
                 entry = Entry(key, msgspec.structs.replace(value, spec=other), 2, b"")
-                reporter.take(SyncBatch([Update(key, entry)], True), time.monotonic())
+                reporter.apply_batch(SyncBatch([Update(key, entry)], True), time.monotonic())
 
     reporter = Reporter(cluster.agents["n1"], cast("Datastore", Store()))
     key, value = request("one", 0)
-    reporter.take(SyncBatch([Update(key, Entry(key, value, 1, b""))], True), time.monotonic())
+    reporter.apply_batch(
+        SyncBatch([Update(key, Entry(key, value, 1, b""))], True), time.monotonic()
+    )
     answering = asyncio.create_task(reporter._answer())
     await until(lambda: len(spoken) == 2, "both answers")
     assert spoken == [["Agent", "BGP", "Routes"], ["BGP"]]

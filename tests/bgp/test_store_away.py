@@ -119,7 +119,7 @@ async def test_a_session_that_was_given_up_is_not_remembered(tmp_path: Path) -> 
     peer = {"peerIP": "10.0.0.3", "asNumber": 64512, "node": "n1"}
     mesh = resource("BGPConfiguration", "default", {"nodeToNodeMeshEnabled": False})
     await story.cluster.say(mesh, resource("BGPPeer", "n3", peer))
-    await until(lambda: not handover.held, "the end of the mesh")
+    await until(lambda: not handover.kept, "the end of the mesh")
     assert [each.peer.address for each in story.n1.plan.peers] == others[1:]
     agent = await story.again()
     assert [each.peer.address for each in agent.plan.peers] == others[1:]

@@ -57,7 +57,9 @@ def test_an_address_without_its_pod_is_a_candidate() -> None:
     found = judge([block(HELD)], view()).unused
     (one,) = found.values()
     assert (one.handle_id, one.node_gone, one.pod) == ("net.c1", False, ("s", "p"))
-    assert {(held.address, held.sequence) for held in one.held} == {(ip_address("10.70.0.1"), 7)}
+    assert {(held.address, held.sequence) for held in one.allocations} == {
+        (ip_address("10.70.0.1"), 7)
+    }
 
 
 @pytest.mark.parametrize(

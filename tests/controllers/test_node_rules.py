@@ -55,7 +55,7 @@ MARK = {host_endpoints.CREATED_BY: host_endpoints.CREATOR}
 
 
 def test_the_default_host_endpoint_names_every_address_once_and_lets_everything_pass() -> None:
-    found = host_endpoints.wanted(NODE, AutoHostEndpointConfig(autoCreate="Enabled"))
+    found = host_endpoints.desired(NODE, AutoHostEndpointConfig(autoCreate="Enabled"))
     (endpoint,) = found.values()
     assert endpoint.metadata.name == "n1-auto-hep"
     assert endpoint.metadata.labels == {"rack": "1", **MARK}
@@ -71,7 +71,7 @@ def test_the_default_host_endpoint_names_every_address_once_and_lets_everything_
     "config", [None, AutoHostEndpointConfig(), AutoHostEndpointConfig("Disabled")]
 )
 def test_without_being_switched_on_there_are_none(config: AutoHostEndpointConfig | None) -> None:
-    assert host_endpoints.wanted(NODE, config) == {}
+    assert host_endpoints.desired(NODE, config) == {}
 
 
 def test_templates_choose_nodes_addresses_and_interfaces() -> None:
@@ -85,7 +85,7 @@ def test_templates_choose_nodes_addresses_and_interfaces() -> None:
             Template(generateName="r2", interfacePattern=".*", nodeSelector="rack == '2'"),
         ],
     )
-    found = host_endpoints.wanted(NODE, config)
+    found = host_endpoints.desired(NODE, config)
     assert sorted(found) == ["n1-if-eth0-auto-hep", "n1-if-eth1-auto-hep", "n1-lan-auto-hep"]
     lan = found["n1-lan-auto-hep"]
     assert (lan.spec.interfaceName, lan.spec.expectedIPs) == ("", ["10.0.0.1", "10.0.1.1"])
@@ -106,7 +106,7 @@ def test_what_a_node_names_and_is_no_address_is_left_out() -> None:
     node = Node(metadata=Metadata(name="n1"), spec=spec)
     templates = [Template("lan", ["10.0.0.0/8"]), Template("if", [], "eth0")]
     config = AutoHostEndpointConfig("Enabled", "Enabled", templates)
-    found = host_endpoints.wanted(node, config)
+    found = host_endpoints.desired(node, config)
     assert {name: one.spec.expectedIPs for name, one in found.items()} == {
         "n1-auto-hep": ["10.0.0.1", "10.0.2.1"],
         "n1-lan-auto-hep": ["10.0.0.1", "10.0.2.1"],
@@ -117,22 +117,22 @@ def test_what_a_node_names_and_is_no_address_is_left_out() -> None:
 def test_a_network_of_a_template_that_is_none_is_named() -> None:
     bad = AutoHostEndpointConfig("Enabled", "Disabled", [Template("x", ["10.0.0.0/99"])])
     with pytest.raises(InvalidValue, match=r"interfaceCIDRs.*10\.0\.0\.0/99"):
-        host_endpoints.wanted(NODE, bad)
+        host_endpoints.desired(NODE, bad)
 
 
 def test_a_pattern_that_is_none_is_named_and_a_long_name_is_shortened() -> None:
     bad = AutoHostEndpointConfig("Enabled", "Disabled", [Template("x", [], "(?=a)")])
     with pytest.raises(InvalidValue, match="interfacePattern"):
-        host_endpoints.wanted(NODE, bad)
+        host_endpoints.desired(NODE, bad)
     long = AutoHostEndpointConfig("Enabled", "Disabled", [Template("x" * 250, ["0.0.0.0/0"])])
-    (name,) = host_endpoints.wanted(NODE, long)
+    (name,) = host_endpoints.desired(NODE, long)
     assert name.endswith("-auto-hep")
     assert len(name) < 60
 
 
 def test_only_what_bears_the_mark_is_changed() -> None:
     key = ResourceKey("HostEndpoint", "n1-auto-hep")
-    (want,) = host_endpoints.wanted(NODE, AutoHostEndpointConfig("Enabled")).values()
+    (want,) = host_endpoints.desired(NODE, AutoHostEndpointConfig("Enabled")).values()
     theirs = HostEndpoint(metadata=Metadata(name=key.name), spec=HostEndpointSpec(node="n1"))
     assert endpoint_change(key, want, Entry(key, theirs, 3, b"")) is None, "NOD-2"
     assert endpoint_change(key, None, Entry(key, theirs, 3, b"")) is None, "NOD-2"

@@ -36,7 +36,7 @@ def test_an_address_rests_for_the_cool_down_and_never_has_two_owners(data: st.Da
                     held[ordinal] = f"h{step}"
             case "free" if held:
                 ordinal = data.draw(st.sampled_from(sorted(held)))
-                assert ordinal in edit.held(held.pop(ordinal))
+                assert ordinal in edit.ordinals_of(held.pop(ordinal))
                 edit.give_back([ordinal], release_stamp(now, 10))
                 rested[ordinal] = now
             case _:
@@ -105,7 +105,7 @@ def test_every_size_of_block_is_used_up_and_given_back(cidr: str) -> None:
     assert blocks.problem(full) == ""
     edit = BlockEditor(full)
     for number in range(count):
-        edit.give_back(edit.held(f"h{number}"))
+        edit.give_back(edit.ordinals_of(f"h{number}"))
     empty = edit.result()
     assert (blocks.used_count(empty), empty.attributes, empty.unallocated) == (
         0, [], list(range(count)),

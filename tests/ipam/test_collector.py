@@ -60,7 +60,7 @@ def reason(block: Entry, endpoints: list[Entry], evidence: LeakEvidence) -> str:
 def test_dead_is_whose_interface_and_sandbox_are_gone() -> None:
     judged = judge("n1", [block_with()], [endpoint()], GONE)
     suspect = judged.dead[HANDLE]
-    assert suspect.held == {Held(ip_address("10.0.0.0"), 100, CIDR)}
+    assert suspect.allocations == {Held(ip_address("10.0.0.0"), 100, CIDR)}
     assert suspect.endpoints == {WEP: 9}
     assert "cali1 does not exist, nor does the sandbox" in suspect.reason
 
@@ -273,6 +273,6 @@ async def test_a_successor_under_the_same_handle_is_unharmed() -> None:
     old = Suspect(HANDLE, CID, held, {WEP: store.entries[WEP].revision}, "")
     assert not plan_release(view, old).changes
     current = frozenset({Held(ip_address("10.0.0.0"), 105, CIDR)})
-    assert plan_release(view, replace(old, held=current)).changes
+    assert plan_release(view, replace(old, allocations=current)).changes
     # Somebody wrote the endpoint since: the whole suspect stays.
-    assert not plan_release(view, replace(old, held=current, endpoints={WEP: 1})).changes
+    assert not plan_release(view, replace(old, allocations=current, endpoints={WEP: 1})).changes

@@ -43,7 +43,7 @@ class Commands:
         """Say this before all others."""
         self._waiting.appendleft(command)
 
-    def take(self) -> str | None:
+    def next_line(self) -> str | None:
         """The line to send now, if it is time for one."""
         if not self._waiting:
             return None

@@ -19,9 +19,9 @@ class Keyless:
 
     def hear(self, line: bytes) -> None:
         """A line of ExaBGP's log; most say nothing of keys."""
-        found = _LIST.search(line)
-        if found is not None:
-            self._peers = found.group(1).decode().split()
+        match = _LIST.search(line)
+        if match is not None:
+            self._peers = match.group(1).decode().split()
 
     def forget(self) -> None:
         """The process has ended."""

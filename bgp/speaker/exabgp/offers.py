@@ -71,10 +71,10 @@ class Offers:
             messages += _ends(hearing)
         return protocol.send(messages, [hearing.number])
 
-    def withhold(self, held: bool) -> list[Command]:
+    def withhold(self, withheld: bool) -> list[Command]:
         """End-of-RIB waits from now on, or is owed to nobody any more (OFR-2)."""
-        self._withheld = held
-        if held:
+        self._withheld = withheld
+        if withheld:
             return []
         owed, self._owed = self._owed, set()
         heard = [self._up[address] for address in owed]
@@ -100,13 +100,13 @@ class Offers:
 
     def conditions(self) -> list[tuple[str, str]]:
         """Which routes a peer is not told, for an operator."""
-        found = []
+        reports = []
         for address, table in self._unfit.items():
             names = ", ".join(map(str, list(table)[:_SHOWN]))
             more = f" and {len(table) - _SHOWN} more" if len(table) > _SHOWN else ""
             why = next(iter(table.values()))
-            found.append((f"BGP peer {address}", f"it is not told {names}{more}: {why}"))
-        return found
+            reports.append((f"BGP peer {address}", f"it is not told {names}{more}: {why}"))
+        return reports
 
     def again(self, address: IPAddress, family: Family, enhanced: bool) -> Iterator[Command]:
         """The answer to a peer that asks for all once more (RFC 2918; `enhanced`: RFC 7313)."""
@@ -121,18 +121,18 @@ class Offers:
 
     def change(self, routes: Collection[Route]) -> list[Command]:
         """Offer exactly these from now on; what to say for it."""
-        wanted = frozenset(routes)
-        fresh, gone = wanted - self._routes, self._routes - wanted
-        self._routes = wanted
+        desired = frozenset(routes)
+        fresh, gone = desired - self._routes, self._routes - desired
+        self._routes = desired
         if fresh or gone:
             self._parts.clear()
             self._encoded.clear()
         known: dict[tuple[_Audience | None, Family], _Audience] = {}
-        told: dict[_Audience, list[Route]] = {}
+        announced: dict[_Audience, list[Route]] = {}
         replaced: dict[IPNetwork, list[_Audience]] = {}
         for route in fresh:
             audience = self._audience(route, known)
-            told.setdefault(audience, []).append(route)
+            announced.setdefault(audience, []).append(route)
             replaced.setdefault(route.prefix, []).append(audience)
         lost: dict[_Audience, list[IPNetwork]] = {}
         for route in gone:
@@ -142,40 +142,40 @@ class Offers:
             lost.setdefault(audience.difference(*replaced.get(route.prefix, ())), []).append(
                 route.prefix
             )
-        for audience, some in told.items():
+        for audience, some in announced.items():
             for address in audience:
                 self._sent[address] += len(some)
-        found: list[Command] = []
-        for audience in {**lost, **told}:  # no prefix is in both for one peer
+        commands: list[Command] = []
+        for audience in {**lost, **announced}:  # no prefix is in both for one peer
             for terms, some_peers in self._alike(audience):
                 gone_nets = lost.get(audience, [])
                 self._forget_unfit(some_peers, gone_nets)
                 messages = [*encoding.withdraw(gone_nets)]
-                messages += self._announced(told.get(audience, []), terms, some_peers)
+                messages += self._announced(announced.get(audience, []), terms, some_peers)
                 numbers = [self._up[address].number for address in some_peers]
-                found += protocol.send(messages, numbers)
-        return found
+                commands += protocol.send(messages, numbers)
+        return commands
 
     def _audience(
         self, route: Route, known: dict[tuple[_Audience | None, Family], _Audience]
     ) -> _Audience:
         family = Family.of(route.prefix)
-        found = known.get((route.peers, family))
-        if found is None:
+        audience = known.get((route.peers, family))
+        if audience is None:
             those: Iterable[IPAddress] = self._up if route.peers is None else route.peers
-            found = known[route.peers, family] = frozenset(
+            audience = known[route.peers, family] = frozenset(
                 address
                 for address in those
                 if address in self._up and family in self._up[address].families
             )
-        return found
+        return audience
 
     def _alike(self, audience: _Audience) -> Iterable[tuple[Terms, list[IPAddress]]]:
         """The peers of an audience, those of equal terms together."""
-        found: dict[Terms, list[IPAddress]] = {}
+        groups: dict[Terms, list[IPAddress]] = {}
         for address in audience:
-            found.setdefault(self._up[address].terms, []).append(address)
-        return found.items()
+            groups.setdefault(self._up[address].terms, []).append(address)
+        return groups.items()
 
     def _whole(
         self, address: IPAddress, hearing: Hearing, families: frozenset[Family]

@@ -165,9 +165,9 @@ def _address(text: str) -> IPAddress:
 
 
 def _named_peer(line: bytes) -> IPAddress | None:
-    found = _PEER.search(line)
+    match = _PEER.search(line)
     try:
-        return ip_address(found[1].decode()) if found else None
+        return ip_address(match[1].decode()) if match else None
     except ValueError:
         return None
 
@@ -217,8 +217,8 @@ def _open(neighbor: dict[str, Any]) -> Line:
 
 
 def _named(names: Iterable[str]) -> frozenset[Family]:
-    found = (_FAMILIES.get(str(name).replace("/", " ")) for name in names)
-    return frozenset(family for family in found if family is not None)
+    families = (_FAMILIES.get(str(name).replace("/", " ")) for name in names)
+    return frozenset(family for family in families if family is not None)
 
 
 def _notification(neighbor: dict[str, Any] | None) -> Line:

@@ -36,36 +36,38 @@ class Refusals:
         self._why: list[tuple[str, str]] = []
         self._again = 0.0
 
-    def instead_of(self, wish: Peers, now: float) -> Peers:
+    def instead_of(self, desired: Peers, now: float) -> Peers:
         """What to hold for a wish: itself, unless it was refused a moment ago."""
-        if self._why and wish == self._wish and now < self._again:
+        if self._why and desired == self._wish and now < self._again:
             return self._instead
-        return wish
+        return desired
 
-    async def usable(self, wish: Peers, held: Peers, complaint: Complaint, now: float) -> Peers:
+    async def usable(
+        self, desired: Peers, current: Peers, complaint: Complaint, now: float
+    ) -> Peers:
         """As much of a wish as ExaBGP takes. `held`: the definitions that it has now."""
-        first = await complaint(wish.values())
+        first = await complaint(desired.values())
         if not first:
             self._why = []
-            return wish
-        suspects = [peer for peer in wish.values() if held.get(peer.address) != peer]
+            return desired
+        suspects = [peer for peer in desired.values() if current.get(peer.address) != peer]
         guilty = [each async for each in _guilty(suspects, complaint)]
         names = {peer.address for peer, _ in guilty}
         instead = {
-            address: held[address] if address in names else peer
-            for address, peer in wish.items()
-            if address not in names or address in held
+            address: current[address] if address in names else peer
+            for address, peer in desired.items()
+            if address not in names or address in current
         }
-        why = [_words(peer, held.get(peer.address), said) for peer, said in guilty]
-        if not guilty or (held and not instead) or await complaint(instead.values()):
-            instead = held
+        why = [_words(peer, current.get(peer.address), said) for peer, said in guilty]
+        if not guilty or (current and not instead) or await complaint(instead.values()):
+            instead = current
             why = why or [("BGP speaker", f"the sessions stay as they are: ExaBGP says: {first}")]
-        self._wish, self._instead, self._why, self._again = dict(wish), instead, why, now + RETRY
+        self._wish, self._instead, self._why, self._again = dict(desired), instead, why, now + RETRY
         return instead
 
-    def conditions(self, wish: Peers) -> list[tuple[str, str]]:
+    def conditions(self, desired: Peers) -> list[tuple[str, str]]:
         """Who is held otherwise than wished, for an operator."""
-        return list(self._why) if wish == self._wish else []
+        return list(self._why) if desired == self._wish else []
 
 
 async def _guilty(suspects: list[Peer], complaint: Complaint) -> AsyncIterator[tuple[Peer, str]]:
@@ -84,9 +86,9 @@ async def _guilty(suspects: list[Peer], complaint: Complaint) -> AsyncIterator[t
             yield each
 
 
-def _words(peer: Peer, held: Peer | None, said: str) -> tuple[str, str]:
+def _words(peer: Peer, current: Peer | None, said: str) -> tuple[str, str]:
     subject = f"BGP peer {peer.address}"
-    if held is None:
+    if current is None:
         return subject, f"ExaBGP refuses its definition, so there is no session: {said}"
-    fields = ", ".join(changed_fields(held, peer))
+    fields = ", ".join(changed_fields(current, peer))
     return subject, f"ExaBGP refuses its new {fields}; the session stays as it was: {said}"

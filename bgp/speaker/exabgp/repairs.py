@@ -28,7 +28,7 @@ class Repairs:
 
     def due(self, sessions: Mapping[IPAddress, Session], now: float) -> list[Session]:
         """The sessions to ask now; `now` in seconds. Each is named once."""
-        found = []
+        sessions_due = []
         for address in sorted(self.damaged, key=int):
             session = sessions.get(address)
             if session is None or not session.up:
@@ -37,5 +37,5 @@ class Repairs:
                 self.damaged.discard(address)
                 pause = _REFRESH_PAUSE if session.refreshes else _RESET_PAUSE
                 self._not_before[address] = now + pause
-                found.append(session)
-        return found
+                sessions_due.append(session)
+        return sessions_due

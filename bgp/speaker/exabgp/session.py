@@ -88,7 +88,7 @@ class Session:
         self._paths.clear()
         return (ending.reason, ending.detail) if ending else (reason, words)
 
-    def take(
+    def receive_update(
         self, raw: protocol.RawUpdate
     ) -> tuple[list[PathsReceived | EndOfRib], Ending | None, str]:
         """One UPDATE: its events, whether it ends the session, and what to log of it."""

@@ -100,8 +100,8 @@ class ExaBGPSpeaker:
     async def announce(self, routes: Collection[Route]) -> None:
         self._command(self._offers.change(routes))
 
-    def withhold(self, held: bool) -> None:
-        self._command(self._offers.withhold(held))
+    def withhold(self, withheld: bool) -> None:
+        self._command(self._offers.withhold(withheld))
 
     async def events(self) -> AsyncIterator[Event]:
         while True:
@@ -110,10 +110,10 @@ class ExaBGPSpeaker:
             yield await self._events.get()
 
     def conditions(self) -> list[tuple[str, str]]:
-        found = self._penalties.conditions(asyncio.get_running_loop().time())
-        found += self._refusals.conditions(self._target()) + self._offers.conditions()
-        found += self._log.keyless.conditions()
-        return found + (self._failures.conditions() if self._wanted else [])
+        reports = self._penalties.conditions(asyncio.get_running_loop().time())
+        reports += self._refusals.conditions(self._target()) + self._offers.conditions()
+        reports += self._log.keyless.conditions()
+        return reports + (self._failures.conditions() if self._wanted else [])
 
     async def close(self) -> None:
         if self._task is not None:
@@ -231,17 +231,17 @@ class ExaBGPSpeaker:
             log.warning("exabgp keeps our uid, with one capability: %s", why)
         self._run_dir.empty()
         target, now = self._target(), asyncio.get_running_loop().time()
-        wanted = dict(self._refusals.instead_of(target, now))
-        if self._failures.start_failed and wanted == target:
+        peers = dict(self._refusals.instead_of(target, now))
+        if self._failures.start_failed and peers == target:
             complaint = self._run_dir.complaint
-            wanted = dict(await self._refusals.usable(target, {}, complaint, now))
-            if wanted != target:
+            peers = dict(await self._refusals.usable(target, {}, complaint, now))
+            if peers != target:
                 self._failures.count, self._failures.trouble = 1, ""  # the reason is named
-        if not wanted:
+        if not peers:
             return
-        self._run_dir.write(wanted)
+        self._run_dir.write(peers)
         self._commands.clear()
-        self._sessions = {address: Session(peer) for address, peer in wanted.items()}
+        self._sessions = {address: Session(peer) for address, peer in peers.items()}
         try:
             self._child = await self._run_dir.start(
                 self._on_lines, self._on_end, self._backlog.admit
@@ -252,28 +252,28 @@ class ExaBGPSpeaker:
             self._events.put_nowait(SpeakerDown(str(error), self._failures.count))
             self._wake.set()
             return
-        self._applied, self._failures.start_failed = wanted, False
-        log.info("exabgp started", extra={"pid": self._child.pid, "peers": len(wanted)})
+        self._applied, self._failures.start_failed = peers, False
+        log.info("exabgp started", extra={"pid": self._child.pid, "peers": len(peers)})
         self._events.put_nowait(SpeakerUp())
 
     async def _apply_reload(self, child: children.Child) -> bool:
         """Bring a running child to the wished peers; False asks for a restart (SPK-1)."""
         target, now = self._target(), asyncio.get_running_loop().time()
         complaint = self._run_dir.complaint
-        wanted = dict(await self._refusals.usable(target, self._applied, complaint, now))
+        peers = dict(await self._refusals.usable(target, self._applied, complaint, now))
         for subject, why in self._refusals.conditions(target):
             log.error("%s: %s", subject, why)
-        if wanted == self._applied:
+        if peers == self._applied:
             return True
-        self._run_dir.replace(wanted)
-        for address in self._applied.keys() - wanted.keys():
+        self._run_dir.replace(peers)
+        for address in self._applied.keys() - peers.keys():
             session = self._sessions.pop(address, None)
             self._offers.down(address)
             if session is not None:
                 self._commands.gone(session.number)
             if session is not None and session.up:
                 self._events.put_nowait(PeerDown(address, DownReason.REMOVED))
-        for address, peer in wanted.items():
+        for address, peer in peers.items():
             session = self._sessions.setdefault(address, Session(peer))
             if session.peer != peer:
                 fields = ", ".join(changed_fields(session.peer, peer))
@@ -284,8 +284,8 @@ class ExaBGPSpeaker:
         if not await self._log.reloaded():
             log.error("exabgp did not take the new configuration: restarting it")
             return False
-        self._applied = wanted
-        log.info("exabgp reloaded", extra={"peers": len(wanted)})
+        self._applied = peers
+        log.info("exabgp reloaded", extra={"peers": len(peers)})
         return True
 
     # -- what the child says
@@ -343,7 +343,7 @@ class ExaBGPSpeaker:
         session = self._sessions.get(raw.peer)
         if session is None or not session.up or session.ending is not None:
             return
-        events, ending, words = session.take(raw)
+        events, ending, words = session.receive_update(raw)
         if words:
             log.warning("a peer's UPDATE is wrong: %s", words, extra={"peer": str(raw.peer)})
         for event in events:
@@ -437,7 +437,7 @@ class ExaBGPSpeaker:
         self._next_command()
 
     def _next_command(self) -> None:
-        while self._child is not None and (line := self._commands.take()) is not None:
+        while self._child is not None and (line := self._commands.next_line()) is not None:
             self._child.send(line)
 
     def _on_ack(self, ack: protocol.Ack) -> None:

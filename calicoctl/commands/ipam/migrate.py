@@ -165,7 +165,7 @@ def _tell(state: Plan, old: Entry, new: Entry, wish: Wish) -> None:
             click.echo(f"Pods to restart on {node.node}:")
         for held in node.pods:
             click.echo(f"  {held.who}  {held.address}")
-        for held in node.held:
+        for held in node.allocations:
             if not held.restart:
                 click.echo(f"  (not a pod: {held.who}, {held.address})")
         if node.leaked:
@@ -174,7 +174,7 @@ def _tell(state: Plan, old: Entry, new: Entry, wish: Wish) -> None:
 
 
 def _row(node: NodeState) -> list[str]:
-    others = len(node.held) - len(node.pods)
+    others = len(node.allocations) - len(node.pods)
     counts = (len(node.pods), others, len(node.leaked), node.old_blocks, node.new_blocks)
     return [node.node or "<none>", *map(str, counts)]
 

@@ -36,7 +36,7 @@ class _Sockets:
         self.anywhere: set[tuple[Any, int]] = set()
         self.refused: dict[Any, set[str]] = {}
 
-    def take(self, neighbors: Iterable[Any], served: Iterable[Any]) -> set[Any]:
+    def configure(self, neighbors: Iterable[Any], served: Iterable[Any]) -> set[Any]:
         """Take a configuration. Returns the families whose sockets may stay: of equal keys."""
         before = dict(self.keys)
         self.keys.update((family, _keys(neighbors, family)) for family in (AFI.ipv4, AFI.ipv6))
@@ -133,7 +133,7 @@ def sockets_for_all(sockets: _Sockets) -> None:
         neighbors = self.configuration.neighbors.values()
         served = [each for each in neighbors if each["listen"]]
         refused_before = sockets.all_refused()
-        same = sockets.take(neighbors, served)
+        same = sockets.configure(neighbors, served)
         # Closed first: an address cannot be bound beside the wildcard of the same port.
         self.listener.close_unwanted(
             {
@@ -155,8 +155,8 @@ def sockets_for_all(sockets: _Sockets) -> None:
             _set_ttl(opened, MAX_TTL if (address, port) in secured else DEFAULT_TTL)
         refused = sockets.all_refused()
         if refused != refused_before:
-            told = f"{KEYLESS.decode()}{' '.join(sorted(refused))}"
-            log.critical(lambda: told, "network")
+            message = f"{KEYLESS.decode()}{' '.join(sorted(refused))}"
+            log.critical(lambda: message, "network")
         return good
 
     loop.Reactor._listen_for_neighbors = for_neighbors

@@ -63,15 +63,15 @@ def resting() -> None:
 
     def active(self: Any) -> set[str]:
         now = time.monotonic()
-        found, first = set(), now + _SLEEP
+        ready, first = set(), now + _SLEEP
         for key, peer in self._peers.items():
             until = peer.__dict__.get("rests_until", 0.0)
             if now < until:
                 first = min(first, until)
             elif peer.stopping() or peer.proto or not peer.neighbor["passive"]:
-                found.add(key)
-        self.sleeps_until = 0.0 if found else first
-        return found
+                ready.add(key)
+        self.sleeps_until = 0.0 if ready else first
+        return ready
 
     peers.Peer.run, loop.Reactor.active_peers = run, active
     for name in ("stop", "reestablish", "reconfigure", "teardown", "handle_connection", "_reset"):

@@ -52,10 +52,10 @@ _numbers = itertools.count(1)
 
 def outbox(connection: Any) -> Outbox:
     """What waits for a connection."""
-    found = vars(connection).get("outbox")
-    if found is None:
-        found = connection.outbox = Outbox()
-    return found  # type: ignore[no-any-return]
+    box = vars(connection).get("outbox")
+    if box is None:
+        box = connection.outbox = Outbox()
+    return box  # type: ignore[no-any-return]
 
 
 def sessions() -> None:

@@ -33,8 +33,8 @@ def any_source() -> None:
 
     def ip_self(self: Any, afi: Any) -> Any:
         peer = self["peer-address"]
-        if afi == peer.afi and "any-source" in options(self) and (found := _source_to(peer.top())):
-            return IP.create(found)
+        if afi == peer.afi and "any-source" in options(self) and (source := _source_to(peer.top())):
+            return IP.create(source)
         return own(self, afi)
 
     Neighbor.ip_self = ip_self

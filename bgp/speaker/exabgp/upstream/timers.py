@@ -73,9 +73,9 @@ def own_keepalive() -> None:
 
     def init(self: Any, session: str, proto: Any) -> None:
         start(self, session, proto)
-        wanted = int(options(proto.neighbor).get("keepalive", 0))
-        if wanted and self.send_timer.keepalive:
-            self.send_timer.keepalive = min(wanted, self.send_timer.keepalive)
+        period = int(options(proto.neighbor).get("keepalive", 0))
+        if period and self.send_timer.keepalive:
+            self.send_timer.keepalive = min(period, self.send_timer.keepalive)
 
     keepalive.KA.__init__ = init
 

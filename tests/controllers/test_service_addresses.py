@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controllers.addresses.service_wishes import ADDRESSES, POOLS, handle_of, steps, wish_of
+from controllers.addresses.service_addresses import (
+    ADDRESSES,
+    POOLS,
+    desired_addresses,
+    handle_of,
+    steps,
+)
 from controllers.mirror.objects import Service, ServiceSpec
 from ipam.records.pools import Pool, from_resource
 from libcalico.errors import InvalidValue
@@ -30,7 +36,7 @@ SIX, PODS = pool("six", "fd00:9::/112", 122), pool("pods", "10.7.0.0/24", 28, "W
 def test_a_disabled_pool_keeps_addresses_and_gives_none(disabled: bool, removed: bool) -> None:
     """A pool that is being removed waits for its last address: there it is given back."""
     shut = replace(FOUR, disabled=disabled, removed=removed)
-    wish, held = wish_of(service(), "AllServices"), ip_address("10.9.0.1")
+    wish, held = desired_addresses(service(), "AllServices"), ip_address("10.9.0.1")
     todo = steps(wish, [held], [shut])
     assert (todo.kept, todo.release) == (((), (held,)) if removed else ((held,), ()))
     assert steps(wish, [], [shut]).choose == ()
@@ -56,8 +62,8 @@ def service(notes: dict[str, str] | None = None, **spec: object) -> Service:
     ids=["plain", "our class", "another class", "address", "pool", "cluster ip"],
 )
 def test_which_services_are_ours(one: Service, every: bool, requested: bool) -> None:
-    assert (wish_of(one, "AllServices") is not None) == every
-    assert (wish_of(one, "RequestedServicesOnly") is not None) == requested
+    assert (desired_addresses(one, "AllServices") is not None) == every
+    assert (desired_addresses(one, "RequestedServicesOnly") is not None) == requested
 
 
 @pytest.mark.parametrize(
@@ -72,7 +78,7 @@ def test_which_services_are_ours(one: Service, every: bool, requested: bool) -> 
 )
 def test_a_wish_that_cannot_be_is_named(notes: dict[str, str]) -> None:
     with pytest.raises(InvalidValue, match=next(iter(notes))):
-        wish_of(service(notes), "AllServices")
+        desired_addresses(service(notes), "AllServices")
 
 
 def test_the_handle_is_calicos() -> None:
@@ -107,7 +113,7 @@ def test_a_service_ends_with_one_address_of_each_family_and_then_nothing_changes
 ) -> None:
     if ADDRESSES in notes and "IPv4" not in families:
         return
-    wish = wish_of(service(notes, ipFamilies=families), "AllServices")
+    wish = desired_addresses(service(notes, ipFamilies=families), "AllServices")
     before = [ip_address(text) for text in texts]
     pools = [FOUR, OTHER, SIX, PODS]
     todo = steps(wish, before, pools)

@@ -1,7 +1,7 @@
 """Which addresses a service of type LoadBalancer is to have, and what that changes. Pure.
 
 Source: docs/reference/data-model.md#addresses-of-load-balancers, #attributes-and-handles. Tested in
-tests/controllers/test_service_wishes.py.
+tests/controllers/test_service_addresses.py.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ REQUESTED_ONLY = "RequestedServicesOnly"
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class DesiredAddresses:
     """One address of each family; `fixed` are those that were asked for by name."""
 
     families: tuple[int, ...]
@@ -51,7 +51,7 @@ def handle_of(service: str, namespace: str, uid: str) -> str:
     return "lb-" + text.replace("-", "").replace("_", "")
 
 
-def wish_of(service: Service, assign: str) -> Wish | None:
+def desired_addresses(service: Service, assign: str) -> DesiredAddresses | None:
     """What a service asks of us; None: nothing, or another controller. Raises InvalidValue."""
     spec, notes = service.spec, service.metadata.annotations or {}
     asked = bool(spec.loadBalancerIP) or any(name in notes for name in (*POOLS.values(), ADDRESSES))
@@ -74,22 +74,24 @@ def wish_of(service: Service, assign: str) -> Wish | None:
         raise InvalidValue(ADDRESSES, texts, "one address of each family at most")
     if strange := set(versions) - set(families):
         raise InvalidValue(ADDRESSES, texts, f"the service is not of family IPv{min(strange)}")
-    return Wish(families, pools, tuple(fixed))
+    return DesiredAddresses(families, pools, tuple(fixed))
 
 
 def _words(notes: Mapping[str, str], name: str) -> list[str]:
     if name not in notes:
         return []
     try:
-        found = json.loads(notes[name])
+        words = json.loads(notes[name])
     except ValueError:
-        found = None
-    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        words = None
+    if not isinstance(words, list) or not all(isinstance(one, str) for one in words):
         raise InvalidValue(name, notes[name], 'must be a JSON list such as ["pool-1"]')
-    return found
+    return words
 
 
-def steps(wish: Wish | None, held: Iterable[IPAddress], pools: Sequence[Pool]) -> Steps:
+def steps(
+    desired: DesiredAddresses | None, addresses: Iterable[IPAddress], pools: Sequence[Pool]
+) -> Steps:
     """From what a service holds to what it is to hold, with as few changes as possible.
 
     `pools` are all there are; an address in none for this use is given back, or in one that is
@@ -99,15 +101,15 @@ def steps(wish: Wish | None, held: Iterable[IPAddress], pools: Sequence[Pool]) -
     giving = [pool for pool in holding if not pool.disabled]
     kept: dict[int, IPAddress] = {}
     release: list[IPAddress] = []
-    named = {one.version: one for one in wish.fixed} if wish else {}
-    for address in sorted(held, key=str):
+    named = {one.version: one for one in desired.fixed} if desired else {}
+    for address in sorted(addresses, key=str):
         pool = containing(holding, ip_network(address))
         version = address.version
-        asked = wish.pools.get(version) if wish else None
+        asked = desired.pools.get(version) if desired else None
         fits = (
-            wish is not None
+            desired is not None
             and pool is not None
-            and version in wish.families
+            and version in desired.families
             and version not in kept
             and named.get(version, address) == address
             and (version in named or not asked or any(is_meant(pool, text) for text in asked))
@@ -116,9 +118,9 @@ def steps(wish: Wish | None, held: Iterable[IPAddress], pools: Sequence[Pool]) -
             kept[version] = address
         else:
             release.append(address)
-    if wish is None or not giving:
+    if desired is None or not giving:
         return Steps(tuple(kept.values()), tuple(release))
-    missing = [family for family in wish.families if family not in kept]
+    missing = [family for family in desired.families if family not in kept]
     return Steps(
         tuple(kept.values()),
         tuple(release),
