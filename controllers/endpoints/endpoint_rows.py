@@ -92,7 +92,7 @@ class EndpointRows:
         """A listing begins: what it does not name until `end` is gone."""
         self._before = set(self._known)
 
-    def put_rows(self, rows: Sequence[Row]) -> None:
+    def apply_rows(self, rows: Sequence[Row]) -> None:
         """These are so now."""
         for name, raw, _ in rows:
             self._before.discard(name)

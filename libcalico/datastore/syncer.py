@@ -84,8 +84,8 @@ class Sink(Protocol):
     def begin(self) -> None:
         """A listing begins, perhaps anew: what it does not name until `end` is gone."""
 
-    def put_rows(self, rows: Sequence[Row]) -> None:
-        """Receive the present state of resources; in a listing many may be unchanged."""
+    def apply_rows(self, rows: Sequence[Row]) -> None:
+        """These are so now; of a listing many may be as they were."""
 
     def end(self, revision: int) -> None:
         """The listing is complete, at this revision."""
@@ -253,7 +253,7 @@ class Syncer:
         sink.begin()
         revision = 0
         async for rows, revision in rows_of(self._store, feed.selection):  # noqa: B007
-            sink.put_rows(rows)
+            sink.apply_rows(rows)
         sink.end(revision)
         return revision
 
@@ -300,7 +300,7 @@ class Syncer:
             if event.entry is None:
                 feed.sink.gone(name, event.revision)
             else:
-                feed.sink.put_rows([(name, event.entry.raw, event.revision)])
+                feed.sink.apply_rows([(name, event.entry.raw, event.revision)])
             return
         if event.broken:
             log.error("not readable: %s", event.broken, extra={"object": str(event.key)})

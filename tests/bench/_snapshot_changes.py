@@ -43,7 +43,7 @@ class Feeder:
     def row(self, pair: Pair) -> None:
         """An endpoint is so now."""
         self.revision += 1
-        self.rows.put_rows([(pair[0].removeprefix(ENDPOINTS), pair[1], self.revision)])
+        self.rows.apply_rows([(pair[0].removeprefix(ENDPOINTS), pair[1], self.revision)])
 
     def policy_of(self, pair: Pair) -> None:
         """A policy is so now."""

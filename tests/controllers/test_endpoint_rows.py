@@ -28,7 +28,7 @@ def test_rows_come_change_and_go() -> None:
     told: list[Name] = []
     rows = EndpointRows(told.append)
     rows.begin()
-    rows.put_rows([row("s/one"), row("s/two"), row("s/other", "db"), row("s/none", "")])
+    rows.apply_rows([row("s/one"), row("s/two"), row("s/other", "db"), row("s/none", "")])
     rows.end()
     assert told == [WEB, WEB, Name("s", "db")]
     assert [key for key, _ in rows.of(WEB)] == [
@@ -37,7 +37,7 @@ def test_rows_come_change_and_go() -> None:
     assert len(rows) == 3
     told.clear()
     rows.begin()
-    rows.put_rows([row("s/one"), row("s/other", "web", app="x"), ("s/two", b"\xff", 2)])
+    rows.apply_rows([row("s/one"), row("s/other", "web", app="x"), ("s/two", b"\xff", 2)])
     rows.end()
     assert told == [WEB], "of what is as it was nothing is told"
     assert [key.name for key, _ in rows.of(WEB)] == ["one", "other"]
@@ -47,7 +47,7 @@ def test_rows_come_change_and_go() -> None:
     rows.gone("s/never")
     assert (len(rows), rows.of(WEB)) == (0, [])
     rows.begin()
-    rows.put_rows([row("s/one"), row("s/two")])
+    rows.apply_rows([row("s/one"), row("s/two")])
     rows.end()
     rows.begin()
     rows.end()

@@ -48,7 +48,7 @@ def main(cycles: int, endpoints: int) -> None:
     sizes = []
     for cycle in range(cycles):
         coming = rows(cycle, endpoints)
-        sink.put_rows(coming)
+        sink.apply_rows(coming)
         calc.policy.flush()
         for name, _, _ in coming:
             sink.gone(name, endpoints + 1)

@@ -35,7 +35,7 @@ class Rows:
         self.named = set()
         self.highest = 0
 
-    def put_rows(self, rows: Sequence[Row]) -> None:
+    def apply_rows(self, rows: Sequence[Row]) -> None:
         for name, raw, revision in rows:
             assert revision > 0
             self.highest = max(self.highest, revision)

@@ -56,12 +56,12 @@ class Fed:
         return name_of(key), codec.encode_value(key, value), revision or self.revision
 
     def put(self, *items: Object) -> None:
-        self.rows.put_rows([self.row(item) for item in items])
+        self.rows.apply_rows([self.row(item) for item in items])
         self.flush()
 
     def list(self, *rows: Row) -> None:
         self.rows.begin()
-        self.rows.put_rows(rows)
+        self.rows.apply_rows(rows)
         self.rows.end(self.revision)
         self.flush()
 
@@ -166,7 +166,7 @@ def test_what_cannot_be_read_counts_as_absent(raw: bytes, caplog: Any) -> None:
     fed = Fed()
     fed.put(pod("p", "10.0.0.1", {"app": "x"}, node="n2"))
     with caplog.at_level(logging.ERROR):
-        fed.rows.put_rows([("default/p", raw, 99), ("default/here", raw, 99)])
+        fed.rows.apply_rows([("default/p", raw, 99), ("default/here", raw, 99)])
     fed.flush()
     assert "not readable" in caplog.text
     assert fed.told.endpoints == {}
@@ -178,7 +178,7 @@ def test_null_reads_as_absent() -> None:
     raw = (b'{"kind":"WorkloadEndpoint","metadata":{"labels":null,"name":"p","namespace":"red"},'
            b'"spec":{"node":"n2","ipNetworks":["10.0.0.1/32"],"profiles":["kns.red"],'
            b'"ports":null}}')  # fmt: skip
-    fed.rows.put_rows([("red/p", raw, 5)])
+    fed.rows.apply_rows([("red/p", raw, 5)])
     fed.flush()
     assert {"10.0.0.1"} in fed.told.sets.values()
 
