@@ -1,8 +1,8 @@
 """Where the node has no BGP: a process that says that all is well, and does nothing.
 
 `calico_backend` may be changed in the ConfigMap while the pod still has its container `calico-bgp`.
-A speaker that ran on would announce routes that nobody asked for; one that ended would be started
-again for ever. Tested in tests/bgp/test_idle.py.
+A speaker that ran on would announce unwanted routes; one that ended would be restarted for ever.
+Tested in tests/bgp/test_idle.py.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 One process works, the others wait for the lease. A configuration that changes ends the parts and
 begins them anew with the same lease. Each part that fails by a fault of ours ends the process:
-whatever supervises it starts it again.
+its supervisor starts it again.
 """
 
 from __future__ import annotations
@@ -95,9 +95,9 @@ class Process:
     async def _lead(self) -> None:
         """Work whenever the lease is held.
 
-        A process that could not renew it is a candidate again under its own name: where nobody
-        else took the lease meanwhile it is still this one's, while a process that is started
-        anew would wait until it has run out.
+        A process that could not renew it is a candidate again under its own name. If no other
+        process took the lease meanwhile it is still this one's; a new process would wait until it
+        has run out.
         """
         while True:
             try:

@@ -1,4 +1,4 @@
-"""The agent: events in, pure decisions, wishes out. All state lives in one event loop.
+"""The agent: events in, pure decisions, desired state out. All state lives in one event loop.
 
     datastore -> ClusterView -> peering.plan          -> speaker.configure
                              -> terms -> Routing      -> speaker.announce
@@ -158,7 +158,7 @@ class Agent:
             await self.apply_batch(batch)
 
     async def apply_batch(self, batch: SyncBatch) -> None:
-        """Take one batch; decide once the picture is complete."""
+        """Apply one batch; decide once the snapshot is complete."""
         changed = Changed.NOTHING
         for update in batch.updates:
             value = update.entry.value if update.entry is not None else None
@@ -219,7 +219,7 @@ class Agent:
     # -- decisions
 
     async def _decide(self, changed: Changed) -> None:
-        """Decide what these changes touch, once the picture is complete."""
+        """Decide what these changes affect, once the snapshot is complete."""
         if not self.progress.complete:
             return
         if self.sources.services is not None and self.decisions.announces_services:
@@ -314,7 +314,7 @@ class Agent:
     async def follow_speaker(self) -> None:
         """Take events for ever. Raises `SpeakerBroken`.
 
-        What peers are told follows when no event waits (`keep_time`): many UPDATEs, one wish.
+        Announcements follow when no event waits (`keep_time`): one for many UPDATEs.
         """
         async for event in self.speaker.events():
             self.on_event(event)

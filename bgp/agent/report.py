@@ -1,4 +1,4 @@
-"""CalicoNodeStatus: what a node reports of its BGP, for whoever cannot look at it.
+"""CalicoNodeStatus: what a node reports of its BGP, for users without access to the node.
 
 Each CalicoNodeStatus whose `spec.node` is this node gets its `status` written by it: the classes
 that it asks for, when it appears or changes and then every `updatePeriodSeconds` (0: once it has

@@ -84,7 +84,7 @@ class _Wrong(Exception):
 def answer(command: str, world: World) -> Iterator[Line | None]:
     """The lines that answer a command, the ending one included. Raises nothing.
 
-    None stands where a prefix was looked at and gave no line: whoever iterates may pause there.
+    None marks a prefix that gave no line: the caller may pause there.
     """
     try:
         words = shlex.split(command)

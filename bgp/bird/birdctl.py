@@ -1,8 +1,8 @@
 """The sockets where BIRD's would be: `bird.ctl` for IPv4, `bird6.ctl` for IPv6, 0660.
 
-For `birdc -s`, Calico's own `calicoctl node status` and whatever else asks a BIRD. Nobody who
-asks may delay the agent: answers are made and written in slices, a reader that does not read is
-cut off, clients and their lines are few and short.
+For `birdc -s`, Calico's own `calicoctl node status` and other clients of BIRD. No client may delay
+the agent: answers are made and written in slices, a client that does not read is disconnected, and
+the number of clients and the length of their lines are limited.
 
   BCT-1  A socket that another process serves is left alone: a BIRD that runs is not replaced.
 Tested in tests/bgp/test_birdctl.py.
@@ -102,7 +102,7 @@ class ControlServer:
 
 
 def _listen(path: Path) -> socket.socket:
-    """A socket at `path`, in place of one that nobody serves. Raises `OSError`."""
+    """A socket at `path`, in place of one that no process serves. Raises `OSError`."""
     with socket.socket(socket.AF_UNIX) as other:
         other.setblocking(False)
         try:

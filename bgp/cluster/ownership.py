@@ -2,7 +2,7 @@
 
 The datastore says it in two ways. A block affinity gives a block to a node. The `node`
 attribute of an allocation gives one address to a node, which matters where that node is not
-the block's owner: the address is borrowed, and then it is nobody else's.
+the block's owner: the address is borrowed, and belongs to the borrower alone.
 
   OWN-1  An address that is lent belongs to the borrower alone, not to the owner of the block.
   OWN-2  An affinity that is not confirmed gives single addresses, never the block.

@@ -80,7 +80,7 @@ class Changed(enum.Flag):
 
 @dataclass
 class ClusterView:
-    """The current picture, for the node `me`."""
+    """The cluster as the datastore describes it, for the node `me`."""
 
     me: str
     nodes: dict[str, NodeView] = field(default_factory=dict)
@@ -211,9 +211,9 @@ def _pool(pool: Any) -> PoolView:
 
 @dataclass(frozen=True, slots=True)
 class Held(Collection[IPAddress]):
-    """Addresses of a block by their places in it: made when somebody asks for them.
+    """Addresses of a block by their ordinals, made when they are used.
 
-    Of a block that is told as a whole nobody does, and it changes with each pod.
+    A block that is announced as a whole changes with each pod, and its addresses are never used.
     """
 
     block: IPNetwork

@@ -40,7 +40,7 @@ class DecisionState:
         self.passwords = Passwords()
         self.old_secrets: Mapping[SecretRef, str] = {}
         self.old_services: frozenset[IPNetwork] = frozenset()
-        """What an earlier life knew: it holds until somebody says otherwise."""
+        """The state before the restart: it counts until a source reports something else."""
         self.services_unread = False
         self.tags = communities.Tags()
         self.datastore: frozenset[IPAddress] = frozenset()
@@ -120,7 +120,7 @@ class DecisionState:
         )
 
     def conditions(self) -> list[tuple[str, str]]:
-        """What is used though nobody has confirmed it since the start."""
+        """What is used though it is not confirmed since the start."""
         reports = [
             (
                 "BGP passwords",

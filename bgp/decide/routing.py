@@ -1,4 +1,4 @@
-"""The routes of this node as one picture: what it has, what it learned, what it tells whom.
+"""All routes of this node: its own, the learned ones, and those announced to each peer.
 
 Holds the table of learned paths, this node's own routes and the terms of import and export,
 and keeps two results up to date: the best paths for felix, and the routes that each session
@@ -31,7 +31,7 @@ Best = tuple[IPNetwork, node_api.Path | None]
 
 
 class Routing:
-    """The picture; `publish` takes best paths that changed."""
+    """The routing table; `publish` is called with the best paths that changed."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Routing:
         self.too_long: dict[IPNetwork, int] = {}
         """Prefixes that some session is not told, and how many octets an UPDATE would need."""
         self.unreflected: dict[IPNetwork, None] = {}
-        """What nodes said to this reflector, and it passes on to nobody for want of a pool."""
+        """Routes of nodes that this reflector does not pass on, because no pool covers them."""
         self._current, self._publish = current, publish
         self._kept_here: frozenset[IPNetwork] = frozenset()
         self._fixed: dict[IPNetwork, node_api.Path] = {}

@@ -1,4 +1,4 @@
-"""The terms of import and export, from the datastore's picture and the plan. Pure.
+"""The terms of import and export, from the datastore and the plan. Pure.
 
 Tested in tests/bgp/test_agent_routing.py.
 """

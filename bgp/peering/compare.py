@@ -118,8 +118,8 @@ def of_change(
 ) -> tuple[NodeChange, ...]:
     """What applying objects (None: deleting) does to the sessions of each node.
 
-    `view` may be of any node, and stays as it is. Passwords are taken to be where they are
-    said to be: whoever asks may not read them.
+    `view` may be of any node, and stays as it is. Every named password is assumed to
+    exist: the user of this command may not read Secrets.
     """
     passwords = Assumed()
     changed = _copy(view)

@@ -261,7 +261,7 @@ def as_of(view: ClusterView, node: NodeView) -> int:
 
 
 def listen_port(view: ClusterView, node: str) -> int:
-    """Where a node listens. What is no port (nobody of ours writes such) counts as not set."""
+    """The port on which a node listens. A value that is no port counts as not set."""
     own = view.configurations.get(f"node.{node}")
     port: int = (own.listenPort if own is not None else 0) or view.default("listenPort") or 0
     return port if 0 < port < 65536 else BGP_PORT

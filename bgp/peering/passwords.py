@@ -41,7 +41,7 @@ class SecretRef(NamedTuple):
 class Passwords:
     """What is known: values, and why a reference has none.
 
-    `unread`: those of the latter of which nobody has said yet that they have none.
+    `unread` are the references whose Secret has not been read yet.
     """
 
     values: dict[SecretRef, str] = field(default_factory=dict, repr=False)
@@ -59,7 +59,7 @@ class Passwords:
 
 
 def over(known: Passwords, remembered: Mapping[SecretRef, str]) -> Passwords:
-    """What is known, and of what nobody has answered yet the values of an earlier life."""
+    """The known passwords; for a reference not read yet, the value before the restart."""
     silent = {
         ref: value
         for ref, value in remembered.items()

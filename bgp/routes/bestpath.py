@@ -84,7 +84,7 @@ def acceptable(candidate: Candidate) -> str:
 
 
 def is_loop(reason: str) -> bool:
-    """Whether `acceptable` said so because of a loop: nobody's fault, peers cannot know."""
+    """Whether `acceptable` refused a path because of a loop, which its peer cannot know."""
     return reason.startswith(("AS loop", "reflection loop", "reflected back"))
 
 

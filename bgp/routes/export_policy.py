@@ -3,7 +3,7 @@
 Sessions that are told alike form an *audience*, so that a mesh of hundreds costs one
 decision for a prefix. Per audience, as in Calico (docs/reference/dataplane.md#export): the
 peering's BGPFilters first; where none decides, nothing of a pool with `disableBGPExport`, then own
-blocks, addresses and services, then a reflector's service ranges, then whatever lies in a pool:
+blocks, addresses and services, then a reflector's service ranges, then all routes in a pool:
 a disabled one too, whose pods keep their addresses. An own address needs no pool: a pool may be
 removed before its last pods (Calico then withdraws them). A route that this node has itself is
 told instead of any learned path to its prefix.

@@ -40,8 +40,8 @@ def local_pref_of(priority: int) -> int:
 def priority_of(local_pref: int | None) -> int:
     """The priority that a LOCAL_PREF carries; the normal one where it carries none.
 
-    A speaker that knows nothing of priorities sends 100, or none at all: nobody means a
-    metric beyond 2^30 by that.
+    A speaker that knows nothing of priorities sends 100, or none at all, and
+    does not mean a metric beyond 2^30 by that.
     """
     if local_pref is None or local_pref <= MAX_PRIORITY // 2:
         return NORMAL_PRIORITY

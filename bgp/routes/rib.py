@@ -40,7 +40,7 @@ def only_loops(prefix: IPNetwork, path: Candidate) -> Candidate | str:
 class _PeerTable:
     """One peer's paths: all keys, those of them that are stale, and why some are refused.
 
-    `loops` counts the refused ones that are nobody's fault; `faults` are the others.
+    `loops` counts the paths refused because of a loop; `faults` are the other refused ones.
     """
 
     keys: set[_Key] = field(default_factory=set)

@@ -3,8 +3,8 @@
 A node of the cluster may announce what the datastore says is its own (confirmed blocks,
 single addresses of it, tunnel addresses among them) and addresses of services in configured
 ranges, unless a node has them; a reflector what its nodes may, with their next hop. A configured
-external peer may send a default route and other nodes' addresses: the operator named it. Nobody
-may pull away this node's own blocks and addresses, borrowed ones too, or link-local traffic.
+external peer may send a default route and other nodes' addresses: the operator named it. No peer
+may attract traffic of this node's own or borrowed addresses, or link-local traffic.
 
 What an external peer sends seldom on purpose needs a BGPFilter that accepts it (`doubt`): the
 broadcast address, reserved addresses outside the pools, and host routes to neighbours. 10.0.0.2

@@ -5,8 +5,8 @@ NOTIFICATION from either side; any NOTIFICATION ends them at once. As the *resta
 we tell felix that our snapshot is complete only when all peers have sent End-of-RIB, so
 that felix does not remove routes which a peer is about to name.
 
-Our own speaker's death is neither: no peer restarted, so all paths stay until each peer has
-spoken again, whatever its capability says.
+The death of our own speaker is neither: no peer restarted, so all paths stay until each peer has
+sent its routes again, with or without the capability.
 
   GR-1  A path is kept only if its peer announced graceful restart for its family, or our own
         speaker died; and never without an end: End-of-RIB, or a timer.
@@ -108,7 +108,7 @@ class Helper:
         return actions
 
     def speaker_down(self, now: float) -> list[Action]:
-        """Our own speaker died: nothing is anybody's fault but ours."""
+        """Our own speaker died: no peer restarted, so the paths of all peers stay."""
         actions = []
         for peer, state in self._peers.items():
             if not state.up:

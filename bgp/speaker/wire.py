@@ -1,14 +1,14 @@
 """An UPDATE's bytes -> events, by RFC 4271 and the error handling of RFC 7606. Pure.
 
-Whatever a peer sends ends in one of four ways (RFC 7606 section 2), the strongest that any
-error in the message asks for:
+Each UPDATE ends in one of four ways (RFC 7606 section 2), the strongest that any error in the
+message asks for:
 
   session reset      `Update.reset`: the message cannot be divided into its parts
   treat-as-withdraw  its prefixes become withdrawals: an attribute that routing needs is wrong
   attribute discard  the path counts without the attribute
   nothing            it is as it should be
 
-`decode` never raises, whatever the bytes are (hypothesis: tests/bgp/test_wire.py; real
+`decode` never raises, for any bytes (hypothesis: tests/bgp/test_wire.py; real
 sessions: tests/bgp/test_hostile.py). Equal attributes of consecutive messages are one object:
 they cost time and memory once.
 """
@@ -230,7 +230,7 @@ def _network4(number: int, length: int) -> IPv4Network:
     """A network whose host bits are known to be 0.
 
     The constructor takes 4 us and this 0.7, which is most of what a large table costs. What it
-    leaves out is the special `hosts` of a /31 and /32, which nobody asks of a route.
+    leaves out is the special `hosts` of a /31 and /32, which no code here asks of a route.
     """
     network = IPv4Network.__new__(IPv4Network)
     network.network_address = IPv4Address(number)

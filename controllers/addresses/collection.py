@@ -1,6 +1,6 @@
 """Addresses that leaked come back: look, wait, look again, ask the API, release by sequence.
 
-`controllers.addresses.leaks` says what nobody uses. A handle goes in one transaction with the
+`controllers.addresses.leaks` says what is unused. A handle goes in one transaction with the
 endpoints that name it, under the sequence numbers that were seen, after the API was asked once more
 for the pod. Then claims: those of nodes that are gone and hold nothing, and those on blocks that a
 node with others has left empty for the grace period.

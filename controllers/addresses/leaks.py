@@ -1,4 +1,4 @@
-"""Which addresses of the cluster nobody uses any more, judged from pods and nodes. Pure.
+"""Which addresses of the cluster are no longer in use, judged from pods and nodes. Pure.
 
 The node's own collector sees links and sandboxes and so is the better judge, while it lives. Here
 is judged what it cannot: nodes that are gone, and pods that Kubernetes does not have
@@ -54,7 +54,7 @@ class ClusterView:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A handle that nobody seems to use."""
+    """A handle that seems to be unused."""
 
     handle_id: str
     allocations: frozenset[Held]

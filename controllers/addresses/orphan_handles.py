@@ -1,9 +1,9 @@
 """Handles that no block names any more: what an ADD or DEL leaves that died between its writes.
 
 With the Kubernetes datastore a handle is written before its blocks and removed after them
-(KDD-1 in libcalico/datastore/kubernetes/order.py), so an orphan is harmless, but nobody else would
-ever take it away. One is deleted when two looks, a grace period apart, found it unnamed and
-unchanged: whoever is about to use it writes it first. Pure, but for the deletion.
+(KDD-1 in libcalico/datastore/kubernetes/order.py), so an orphan is harmless, but no other part
+would ever remove it. One is deleted when two looks, a grace period apart, found it unnamed and
+unchanged: a user of the handle writes it first. Pure, but for the deletion.
 Tested in tests/controllers/test_orphan_handles.py.
 """
 

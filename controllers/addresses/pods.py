@@ -12,7 +12,7 @@ from libcalico.kubernetes.reflector import Reflector, Sink
 
 
 class Pods:
-    """Tells each of `takers` what the API says. Whoever wants to hear is added before `run`."""
+    """Forward what the API says to each of `takers`, which are added before `run`."""
 
     def __init__(self, client: Client) -> None:
         self.takers: list[Sink[Pod]] = []

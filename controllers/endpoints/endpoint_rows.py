@@ -1,7 +1,7 @@
 """The endpoints of the cluster, as few bytes each: what is compared with their pods.
 
 There may be hundreds of thousands. Of each is kept where it lies, its addresses, its account and
-a mark of its labels; whoever writes one reads it whole. Rows of stored bytes come in
+a mark of its labels; a writer reads the whole endpoint first. Rows of stored bytes come in
 (libcalico/datastore/syncer.py); what cannot be read counts as absent and is logged.
 Tested in tests/controllers/test_endpoint_rows.py.
 """

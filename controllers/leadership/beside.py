@@ -1,6 +1,6 @@
 """A second event loop in a thread: for what must go on while the first one is held up.
 
-Python gives the interpreter to a waiting thread every few milliseconds, whatever the other does.
+Python gives the interpreter to a waiting thread every few milliseconds, even if the other is busy.
 Tested in tests/controllers/test_leader.py.
 """
 

@@ -1,4 +1,4 @@
-"""One of several processes works: whoever holds the Lease (`coordination.k8s.io/v1`).
+"""One of several processes works: the holder of the Lease (`coordination.k8s.io/v1`).
 
 Clocks of two machines are never compared. A candidate notes when, by its own monotonic clock, it
 saw the lease change last, and takes it when that is longer ago than the holder promised to wait.
@@ -58,7 +58,7 @@ class Step(Enum):
 
 
 class LostLease(MuslinError):
-    """Somebody else may work now."""
+    """Another process may work now."""
 
 
 def decide(spec: LeaseSpec | None, me: str, unchanged: float, duration: int) -> Step:
@@ -106,7 +106,7 @@ class Elector:
         self.holder = self.error = ""
 
     def check(self) -> None:
-        """Raises LostLease when this process may not write now (LEAD-4); asks nobody."""
+        """Raise LostLease when this process may not write now (LEAD-4), without a request."""
         if not self.leading or time.monotonic() >= self._until:
             raise LostLease(f"this process does not hold the lease {self._name} now")
 

@@ -169,7 +169,7 @@ class Mirror(Generic[T]):
                     if update.entry is None:
                         self._stored.pop(key, None)
                     else:
-                        # A broken policy is written anew, whatever could be saved of it.
+                        # A broken policy is written anew, even if parts of it could be kept.
                         entry = update.entry
                         self._stored[key] = None if entry.broken else entry.value.spec
                     self._look(key)
@@ -233,7 +233,7 @@ class Mirror(Generic[T]):
         try:
             stored = await self._store.get(key)
         except InvalidValue:
-            # Bytes under our own name that nobody can read are replaced, whoever wrote them.
+            # Unreadable bytes under our own name are replaced, of any writer.
             desired = self._wanted_of(key)
             if isinstance(desired, Kept):
                 return None

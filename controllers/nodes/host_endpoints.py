@@ -28,7 +28,7 @@ MAX_NAME = 253
 
 
 def is_ours(endpoint: HostEndpoint) -> bool:
-    """Whether a controller made it: every other is somebody else's."""
+    """Whether a controller made it: every other one belongs to a user."""
     return endpoint.metadata.labels.get(CREATED_BY) == CREATOR
 
 

@@ -6,7 +6,7 @@ each finding names one object and says in a sentence what is wrong with it.
 
 What needs no action is a note, not a problem: a claim that its node will settle, an address
 that cools down. Missing knowledge always means "in use" (an allocation of a load-balancer
-service whose services nobody listed), never "leaked".
+service while the services could not be listed), never "leaked".
 
 Source: docs/reference/data-model.md#block (blocks), 4.2 (handles), 4.3 (claims), 6.4 (the scans of
 Calico's command). Tested in tests/ipam/test_check.py.
@@ -181,7 +181,7 @@ def _moves(record: Record) -> bool:
 
 
 def _foreign(record: Record, users: Iterable[User]) -> Iterator[Finding]:
-    """An address that somebody uses to whom it was not given."""
+    """An address in use by a user other than its allocation's."""
     attributes = record.attributes
     if record.cooling or _moves(record):
         return

@@ -80,7 +80,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Everything found. `problems` need somebody's action, `notes` do not."""
+    """Everything found. `problems` need an operator's action, `notes` do not."""
 
     records: tuple[Record, ...]
     problems: tuple[Finding, ...]
@@ -91,5 +91,5 @@ class Report:
         return [one for one in (*self.problems, *self.notes) if one.kind in kinds]
 
     def leaked(self) -> list[Record]:
-        """The allocations that nobody uses."""
+        """The allocations that are not in use."""
         return [record for record in self.records if not record.in_use and not record.cooling]

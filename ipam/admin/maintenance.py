@@ -1,9 +1,8 @@
 """What a removed node leaves: its pods' addresses, its tunnels' addresses, its claims.
 
-Every step is guarded and idempotent; whoever is interrupted simply starts again. An address
-goes only as the allocation that was seen (handle and sequence number), and not if it says that
-it is another node's: an endpoint that nobody removed may name an address that was given to
-another pod since.
+Every step is guarded and idempotent; an interrupted command can simply be repeated. An address is
+released only as the allocation that was read (handle and sequence number), and not if that names
+another node: an endpoint that was left behind may name an address that another pod has now.
 Source: docs/reference/data-model.md#side-effects-of-writes, #release. Tested in
 tests/ipam/test_service.py.
 """
@@ -23,7 +22,7 @@ __all__ = ["release_addresses", "release_host", "release_pool_affinities"]
 
 
 async def release_addresses(store: Datastore, addresses: Iterable[IPAddress]) -> list[IPAddress]:
-    """Release addresses whoever holds them; returns those that were in use."""
+    """Release addresses of any holder; returns those that were in use."""
     result = await release_ips(store, [Release(address) for address in addresses])
     return list(result.released)
 

@@ -1,4 +1,4 @@
-"""Moving a pool, step by step; whoever is interrupted runs the same step again.
+"""Move a pool, step by step; an interrupted step is repeated.
 
 The state lies in the datastore alone: the old pool is disabled and carries the annotation
 `muslin/migrating-to` with the name of the new one. So any operator on any machine can go on,
@@ -130,7 +130,7 @@ async def prepare(store: Datastore, new: Entry, nodes: Sequence[NodeState]) -> d
     """Claim blocks of the new pool for the nodes whose pods will need them.
 
     So their routes are everywhere before the first pod is restarted. Returns why a node did
-    not get all, by node: that stops nobody, it will claim by itself.
+    not get all, by node: the node will claim the rest by itself.
     """
     seen = await snapshot.read(store)
     pool = from_resource(new.value, new.revision)

@@ -60,7 +60,7 @@ class Plan:
     """`problems` stand in the way; `warnings` the operator should know.
 
     `empty` are the claims on blocks of the old pool that hold nothing any more, and
-    `ownerless` its blocks that hold nothing and belong to nobody.
+    `ownerless` its blocks that hold nothing and have no owner.
     """
 
     problems: tuple[str, ...]

@@ -1,10 +1,10 @@
-"""A new pool must not take addresses that are somebody else's already.
+"""A new pool must not contain addresses that are in use outside of it already.
 
 A pool that covers the nodes' own network cuts nodes off; one that covers the service range
 swallows services; two pools over one range hand out an address twice. The datastore knows
 enough to say so before the pool exists: addresses and masks of the Nodes, service ranges of
 the BGPConfigurations, the other pools and their blocks. A node adds the routes of its kernel
-when it chooses the default pool. Whoever is refused is told three networks that are free.
+when it chooses the default pool. An error names three networks that are free.
 
 Invariants:
   POOL-1  No two pools of different block sizes overlap, and no pool holds a block of another
@@ -48,7 +48,7 @@ USUAL_RESIDENTS = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A network that is somebody's: `what` names it as an error message does."""
+    """A network in use: `what` names its user as an error message does."""
 
     cidr: IPNetwork
     what: str
@@ -143,7 +143,7 @@ def candidates(network: IPNetwork, facts: Facts, count: int = CANDIDATES) -> lis
     walks = [_free_v4(net, network.prefixlen, busy, USUAL_RESIDENTS) for net in PRIVATE]
     walks += [_free_v4(net, network.prefixlen, busy, ()) for net in PRIVATE]
     networks: dict[IPNetwork, None] = {}
-    # One of each range first, so that whoever cannot use 10.0.0.0/8 finds another.
+    # One of each range first: a site that cannot use 10.0.0.0/8 finds another.
     for _ in range(count):
         for walk in walks:
             for free in walk:

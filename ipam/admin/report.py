@@ -101,7 +101,7 @@ class Outcome:
 
 
 async def read_cluster(store: Datastore) -> Cluster:
-    """The cluster as it is now; raises `MuslinError` when nobody has initialised it."""
+    """The cluster as it is now; raises `MuslinError` when it is not initialised."""
     entry: Entry | None = await store.get(CLUSTER)
     if entry is None:
         raise MuslinError("the datastore holds no ClusterInformation(default): is it Calico's?")

@@ -103,7 +103,7 @@ def _asks(tunnel: Tunnel, pool: Pool, node: Node, host_encryption: bool) -> bool
 def decide(
     tunnel: Tunnel, node: str, recorded: str, allocation: Allocation | None, asking: Asking
 ) -> Action:
-    """What to do; `allocation` is who holds the recorded address, if anybody does. Pure.
+    """What to do; `allocation` is that of the recorded address, if there is one. Pure.
 
     An address of a disabled pool gives way to one of an open pool, as in Calico, so that the old
     pool runs empty. Without an open one it stays: Calico takes it away, and with it the way to
@@ -188,7 +188,7 @@ async def ensure_tunnel_address(
             try:
                 await _serve(worker, _request(tunnel, node, usable, (address,)), known, entry)
             except IPAMError:
-                pass  # somebody was faster: another one will do
+                pass  # another writer was faster: another address will do
             else:
                 return address
     # Calico lets what the handle holds lie where the Node names a foreign address (an old

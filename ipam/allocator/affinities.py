@@ -73,8 +73,8 @@ async def claim(
     Raises `BlockOverlaps` where a block of another size lies (IPAM-16), `BlockExpected` where
     another node's block was deleted (IPAM-33), `BlockInDoubt` where what is in use cannot be read
     (IPAM-32) or is another machine's to say (CNI-73), `PoolEdited` if `pool`, where its revision
-    is known, is not as it was (IPAM-14), and `CommitConflict` if somebody keeps changing the
-    affinity itself.
+    is known, is not as it was (IPAM-14), and `CommitConflict` if another writer keeps changing
+    the affinity itself.
     """
     affinity_key, block_key = key_of(host, cidr), BlockKey(cidr)
     await sizes.require_room(store, cidr)
@@ -146,7 +146,7 @@ async def _was_ours(store: Datastore, host: str, cidr: IPNetwork) -> bool:
     another owner's does.
 
     A claim is confirmed together with its block or after it, and goes after it: such a block was
-    deleted by somebody else, and what its owner runs is known to the owner alone.
+    deleted by another writer, and what its owner runs is known to the owner alone.
     """
     async with aclosing(pages_of(store, Selection("BlockAffinity"))) as pages:  # type: ignore[type-var]
         async for page in pages:
@@ -256,7 +256,7 @@ async def _settle_existing(
     if block.owner != blocks.owner_text(host):
         await store.commit([Delete(affinity.key, affinity.revision)])
         return False
-    # Writing the block again fences whoever still works from the state before the claim.
+    # Writing the block again fences writers that still use the state before the claim.
     confirm = [
         Put(existing.key, blocks.written(block, block), existing.revision, existing),
         Put(affinity.key, BlockAffinity(state=CONFIRMED), affinity.revision, affinity),
@@ -296,7 +296,7 @@ async def load(
 
 
 async def claims_of(store: Datastore, host: str) -> list[Entry]:
-    """The stored claims of an owner, whatever their state."""
+    """The stored claims of an owner, in any state."""
     virtual = host.startswith(blocks.VIRTUAL)
     listing = await store.list(Selection("BlockAffinity", host="" if virtual else host))
     return [
@@ -342,7 +342,7 @@ async def _recover(
             await store.commit([Delete(affinity.key, affinity.revision)])
         return False
     except (CommitConflict, PoolEdited):
-        # Somebody else is settling it, or its pool; the next load sees the result.
+        # Another writer settles it, or its pool; the next load sees the result.
         return False
 
 

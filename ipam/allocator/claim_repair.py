@@ -1,4 +1,4 @@
-"""A node's claim that somebody deleted, written again.
+"""Write a node's claim again after it was deleted.
 
 Tested in tests/ipam/test_restoration.py.
 """

@@ -1,4 +1,4 @@
-"""More addresses for a node: a new block, an empty one that somebody left, a borrowed one.
+"""More addresses for a node: a new block, an abandoned empty one, a borrowed one.
 
 Tried in this order, as Calico does (docs/reference/data-model.md#automatic-assignment steps 5 to 7,
 4.5). Tested in tests/ipam/test_claims.py.

@@ -1,4 +1,4 @@
-"""Free what has cooled in blocks that nobody happens to write.
+"""Free cooled addresses in blocks that are not being written otherwise.
 
 A node frees cooled addresses with its next write of the block; a block that lies idle, or has
 no owner any more, is swept from outside. Source: docs/reference/data-model.md#release (block GC),
@@ -32,6 +32,6 @@ async def sweep_cooled(store: Datastore, clock: affinities.Clock = time.time_ns)
         try:
             await store.commit([change])
         except CommitConflict:
-            continue  # whoever wrote it collected as well
+            continue  # its writer has freed them as well
         swept += 1
     return swept

@@ -1,6 +1,6 @@
 """What the allocator must know of the cluster to choose pools: facts of one moment.
 
-The CNI daemon keeps them by a watch, so that an ADD reads nothing; whoever has no watch reads
+The CNI daemon keeps them by a watch, so that an ADD reads nothing; a caller without a watch reads
 them. Namespaces are many and seldom matter: their labels are read only where a pool selects by
 them. Tested in tests/ipam/test_library.py.
 """

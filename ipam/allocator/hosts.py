@@ -1,6 +1,6 @@
 """Claims taken and given up by name: of a network, of a host, of a host that is gone.
 
-Each step is guarded and may be repeated; whoever is interrupted simply starts again.
+Each step is guarded and may be repeated after an interruption.
 Source: docs/reference/data-model.md#block-affinities, #release. Tested in tests/ipam/test_hosts.py.
 """
 

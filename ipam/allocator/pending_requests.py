@@ -33,7 +33,7 @@ class PendingRequest:
         self.alone = False
 
     async def settled(self) -> Granted:
-        """What `done` says; whoever gives up waiting leaves it to others."""
+        """Wait for `done`; a waiter that is cancelled does not cancel it for the others."""
         if self.done.done():
             return self.done.result()
         waiter: asyncio.Future[Granted] = asyncio.get_running_loop().create_future()
@@ -41,7 +41,7 @@ class PendingRequest:
         return await waiter
 
     def abandon(self) -> None:
-        """Nobody waits any more: do not begin it. What has begun goes on."""
+        """No caller waits any more: do not begin it. What has begun goes on."""
         self.done.cancel()
         self.tentative.cancel()
         for waiter in self._waiting:
@@ -63,7 +63,7 @@ class PendingRequest:
                     waiter.set_result(answer)
 
     def fail(self, error: BaseException) -> None:
-        """Nothing of it was done, or nobody knows (`DatastoreUnavailable`)."""
+        """Nothing of it was done, or that is not known (`DatastoreUnavailable`)."""
         futures: list[asyncio.Future[Any]] = [self.tentative, self.done, *self._waiting]
         for future in futures:
             if not future.done():

@@ -118,7 +118,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Unclaimed:
-    """A fixed address lies in a block that nobody has yet: claim it first."""
+    """A fixed address lies in a block without owner: claim it first."""
 
     cidr: IPNetwork
 

@@ -1,4 +1,4 @@
-"""What somebody deletes under a living node is put back by the node that owns it.
+"""A node restores what was deleted of it while it runs.
 
 A BlockAffinity that is deleted while its block stands makes all pods of the block unreachable
 from other nodes: they believe claims. A block that is deleted forgets who has its addresses: made
@@ -95,7 +95,7 @@ class _Object:
 
     @property
     def silent(self) -> bool:
-        """Whether nobody can say which addresses it has."""
+        """Whether its addresses are not known."""
         return bool(self.broken) and not any(_addresses(self.text))
 
     def inside(self, cidr: IPNetwork) -> list[IPAddress]:

@@ -3,7 +3,7 @@
 Requests queue; the worker takes all that wait (at most 40) and serves them together, while the
 next ones gather. With a warm block an ADD so costs one round trip, and a burst costs a few.
 
-Claims that somebody deletes are written again between two groups (`claim_lost`, IPAM-30).
+Claims that are deleted are written again between two groups (`claim_lost`, IPAM-30).
 
 Invariants: IPAM-5 (one transaction), IPAM-7 (guards), and
   IPAM-12  When the datastore does not answer, the outcome of a request is unknown and the
@@ -112,7 +112,7 @@ class NodeAllocator:
                 await self._worker.load(await read_facts(self._store, self._host))
 
     async def allocate_apart(self, request: Allocate, known: Facts | None) -> None:
-        """Serve one request from what the datastore has now, whatever is believed of it here.
+        """Serve one request from the datastore's present content, not from this node's view of it.
 
         Raises IPAMError, DatastoreError.
         """
@@ -127,12 +127,12 @@ class NodeAllocator:
         return info is not None and info.value.spec.datastoreReady is False
 
     def claim_lost(self, cidr: IPNetwork) -> None:
-        """This node's claim on a block was deleted, by whoever: looked at before the next group."""
+        """This node's claim on a block was deleted: it is examined before the next group."""
         self._lost.add(cidr)
         self._wake.set()
 
     def store_replaced(self) -> None:
-        """The store is another one: what was read counts no more, whatever its revisions."""
+        """The store was replaced: what was read counts no more, at any revision."""
         self._replaced = True
         self._wake.set()
 
@@ -211,7 +211,7 @@ class NodeAllocator:
             _fail(group, STOPPING)
             raise
         except Exception as error:  # noqa: BLE001 - handed to the callers
-            # Whatever it is, it belongs to the callers; the worker lives on with a fresh view.
+            # Every error belongs to the callers; the worker lives on with a fresh view.
             self._worker.forget()
             waiting = [ticket for ticket in group if not ticket.done.done()]
             if isinstance(error, InvalidValue) and len(waiting) > 1:

@@ -40,7 +40,7 @@ def problem(config: IPAMConfig) -> str:
 
 
 async def set_config(store: Datastore, config: IPAMConfig) -> bool:
-    """Store the settings, whoever wrote last; False if they were so already.
+    """Store the settings over those of any writer; False if they were so already.
 
     Raises `BadSettings` for a combination that Calico refuses.
     """

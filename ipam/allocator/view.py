@@ -41,7 +41,7 @@ async def beside() -> str:
 class OwnNode:
     """What the node that an allocator serves says of itself; it may be set later.
 
-    `remembered`: what runs here has these addresses of a block, whatever the datastore says.
+    `remembered`: the pods here have these addresses of a block, even if the datastore lacks them.
     `foreign`: why this machine is not known to be the node, and what runs here says nothing.
     `made_again`: hears that a block was written, or may have been, that had been deleted with
     addresses in use.
@@ -125,7 +125,7 @@ class View:
         self._entries.update(entries)
 
     def before(self, key: BlockKey) -> Any:
-        """The value of a block as it was known before somebody else deleted it, or as it is."""
+        """The value of a block as it was known before another writer deleted it, or as it is."""
         entry = self._entries.get(key) or self._lost.get(key)
         return entry.value if entry else None
 

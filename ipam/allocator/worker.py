@@ -250,7 +250,7 @@ class Worker:
         return {key: self._view.get(key) for key in keys if key in self._view}
 
     async def _claim_fixed(self, waiting: Sequence[tuple[PendingRequest, Answer]]) -> None:
-        """Claim the blocks of fixed addresses that nobody has; the next round assigns."""
+        """Claim the blocks of fixed addresses that have no owner; the next round assigns."""
         for cidr in {answer.cidr for _, answer in waiting if isinstance(answer, Unclaimed)}:
             self._view.forget([BlockKey(cidr)])
             try:

@@ -1,8 +1,8 @@
 """Which of a node's addresses are provably dead, and why every other one is in use.
 
 An address leaks when its pod ended without a DEL: the node lost power, or another release
-wrote the allocation and not the endpoint. The node itself is the best judge, for it sees what
-nobody else sees: its links and its runtime's sandboxes. What is judged is a handle, that is
+wrote the allocation and not the endpoint. The node itself is the best judge, for it alone
+sees its links and its runtime's sandboxes. What is judged is a handle, that is
 everything one container holds; its addresses go together or stay together.
 
 Invariants (tests/ipam/test_collector.py, tests/ipam/model/test_planted.py):
@@ -48,7 +48,7 @@ class LeakEvidence:
     """What the node sees at one moment; None where it could not look.
 
     `interfaces` are the names of the host's links, `sandboxes` the ids that the runtime
-    knows in whatever state, `busy` the containers with a call in progress, `called` those
+    knows in any state, `busy` the containers with a call in progress, `called` those
     with a call since the list came.
     """
 
@@ -96,7 +96,7 @@ def judge(
     for entry in block_entries:
         assert isinstance(entry.key, BlockKey)
         if blocks.problem(entry.value):
-            continue  # nobody can say what it holds; `calicoctl ipam check` names it
+            continue  # what it holds is not known; `calicoctl ipam check` names it
         for allocation in blocks.allocations(entry.value):
             holders.setdefault(allocation.handle_id, []).append((allocation, entry.key.cidr))
     by_container: dict[str, list[Entry]] = {}

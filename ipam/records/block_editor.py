@@ -40,7 +40,7 @@ def is_windows_reserved(attribute: Attribute) -> bool:
 def is_expired(released_at: str, now: int, cooldown: int) -> bool:
     """Whether an address released then may be given out again; `now` in nanoseconds.
 
-    A time that nobody can read never expires: missing information means in use.
+    A time that cannot be read never expires: missing information means in use.
     """
     if cooldown <= 0:
         return True
@@ -74,7 +74,7 @@ class BlockEditor:
         return None if attribute is None or attribute.releasedAt else attribute
 
     def is_free(self, ordinal: int) -> bool:
-        """Whether nobody holds the ordinal: free, or cooling."""
+        """Whether the ordinal has no holder: it is free, or cooling."""
         index = self._allocations[ordinal]
         attribute = self._attribute(index)
         return index is None or bool(attribute and attribute.releasedAt)
@@ -91,7 +91,7 @@ class BlockEditor:
     def give(
         self, ordinals: Sequence[int], handle_id: str | None, attributes: Mapping[str, str]
     ) -> None:
-        """Allocate ordinals that nobody holds."""
+        """Allocate ordinals that are free."""
         if not ordinals:
             return
         if self._queue[: len(ordinals)] == ordinals:

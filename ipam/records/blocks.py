@@ -158,7 +158,7 @@ def assign_address(
 
 
 def require_free(edit: BlockEditor, ordinal: int, address: IPAddress) -> None:
-    """Raise `AddressInUse`, naming the holder, unless nobody holds the ordinal."""
+    """Raise `AddressInUse`, naming the holder, unless the ordinal is free."""
     if not edit.is_free(ordinal):
         holder = edit.holder(ordinal)
         by = f" by handle {handle_of(holder)}" if holder and holder.handle_id else ""
@@ -171,7 +171,7 @@ def written(block: Block, before: Block) -> Block:
 
 
 def allocations(block: Block) -> Iterator[Allocation]:
-    """Every address that somebody holds, in ascending order; those that cool are not held."""
+    """Every held address, in ascending order; cooling ones are not held."""
     base = network(block).network_address
     sequences = block.sequenceNumberForAllocation or {}
     for ordinal, index in enumerate(block.allocations):
@@ -236,7 +236,7 @@ def release_handle(
 
 
 def is_empty(block: Block) -> bool:
-    """Nobody holds or lately held an address; what Windows sets aside counts as nothing."""
+    """Whether no address is held or cooling; what Windows sets aside does not count."""
     attributes = block.attributes or []
     return all(
         index is None or (0 <= index < len(attributes) and is_windows_reserved(attributes[index]))
@@ -245,7 +245,7 @@ def is_empty(block: Block) -> bool:
 
 
 def is_abandoned(block: Block) -> bool:
-    """Nobody owns the block and nothing is in use: it is to be deleted."""
+    """Whether the block has no owner and no address in use: it is to be deleted."""
     return block.owner is None and is_empty(block)
 
 

@@ -26,7 +26,7 @@ class BlockLimit(IPAMError):
 
 
 class AddressInUse(IPAMError):
-    """The requested address is allocated to somebody else."""
+    """The requested address is allocated to another holder."""
 
 
 class SequenceMismatch(IPAMError):

@@ -37,7 +37,7 @@ SERVICE = "LoadBalancer"
 class Pool:
     """What allocation needs of an `IPPool` resource, and at which revision (0: not known).
 
-    `disabled`: nobody gets a new address of it (a pool that is being removed is disabled, too);
+    `disabled`: it gives no new address (a pool that is being removed is disabled, too);
     addresses in use, and all that leads to them, stay. `removed`: it is being removed.
     """
 
@@ -232,7 +232,7 @@ def _unselected(what: str, selector: str, labels: Mapping[str, str]) -> str:
     try:
         chosen = selectors.parse(selector).matches(labels)
     except InvalidValue as error:
-        # One pool that somebody misspelled must not stop the pools beside it (IPAM-13).
+        # One misspelled pool must not stop the pools beside it (IPAM-13).
         return f"has a {what}Selector that cannot be read ({error})"
     return "" if chosen else f"does not select this {what} ({what}Selector {selector})"
 

@@ -42,7 +42,7 @@ class User:
 class Snapshot:
     """Plain values, no entries: a test may write one down.
 
-    `services` are the addresses of load-balancer services, or None where nobody could ask:
+    `services` are the addresses of load-balancer services, or None where they could not be listed:
     then no address of such a service is called unused. `unreadable` holds (key, reason).
     """
 

@@ -6,7 +6,7 @@ half-alive pair (BGP-1).
 
 ExaBGP writes to its pipe with blocking writes: a reader that waits stops its keepalives,
 and the peers drop our routes when the hold time ends. So a thread reads, and only reads:
-lines go to the event loop in batches, whatever the loop is doing (BGP-2).
+lines go to the event loop in batches, and the thread does not wait for the loop (BGP-2).
 
 Invariants (tests/bgp/test_exabgp.py):
   BGP-1  Agent, ExaBGP and relay end together: no part of the pair lives on without the others.
@@ -35,7 +35,7 @@ from libcalico.process import tasks
 log = logging.getLogger(__name__)
 
 SPEAKER_ID = 61179
-"""Uid and gid of ExaBGP: in a range that distributions leave to nobody."""
+"""Uid and gid of ExaBGP: in a range that distributions assign to no account."""
 
 _START_TIMEOUT = 60.0
 _PIPE_SIZE = 1 << 20

@@ -1,4 +1,4 @@
-"""Which session is to be told what: the difference between two wishes, as commands.
+"""The commands that turn the routes offered to each session into the desired ones.
 
 A change costs what it changes, not the number of routes times the number of peers: a
 reflector offers thousands of routes to hundreds of clients. Sessions that need the same change
@@ -72,7 +72,7 @@ class Offers:
         return protocol.send(messages, [hearing.number])
 
     def withhold(self, withheld: bool) -> list[Command]:
-        """End-of-RIB waits from now on, or is owed to nobody any more (OFR-2)."""
+        """Withhold End-of-RIB from now on, or send it to the sessions that lack it (OFR-2)."""
         self._withheld = withheld
         if withheld:
             return []

@@ -249,7 +249,7 @@ PING = Command("ping")
 
 
 def send(messages: Iterable[bytes], sessions: Collection[int]) -> Iterator[Command]:
-    """Whole messages for these sessions, in order; nothing if nobody is to hear."""
+    """Whole messages for these sessions, in order; nothing without sessions."""
     if not sessions:
         return
     to = tuple(sorted(sessions))

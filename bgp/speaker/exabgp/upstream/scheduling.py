@@ -5,8 +5,8 @@ a session of it that ends at once. A connection that was closed stays in its pol
 never waits. With a hundred peers that is a processor for nothing, and while a hundred nodes start
 at once, most of what they have.
 
-Here a peer rests until something arrives for it, until a timer of its own, or until somebody
-wants something of it (`wake`). With all of them at rest the process sleeps.
+Here a peer rests until something arrives for it, until a timer of its own, or until other code
+wakes it (`wake`). With all of them at rest the process sleeps.
 
 Applied by `patches.apply`; proved in tests/bgp/test_sending.py and test_dialling.py. Standard
 library and ExaBGP only.
@@ -32,7 +32,7 @@ from exabgp.reactor.network.outgoing import Outgoing
 from bgp.speaker.exabgp.upstream import clock, sending
 
 LONGEST_REST = 1.0
-"""Seconds: wall clocks may be set, and what somebody forgot to wake is looked at all the same."""
+"""Seconds: wall clocks may be set, and a forgotten `wake` delays a peer by this much at most."""
 
 MOST_REDIAL, LEAST_REDIAL = 5.0, 0.2
 """Seconds between two connections that we open. BIRD takes 5 s in Calico."""
