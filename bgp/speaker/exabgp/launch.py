@@ -10,7 +10,7 @@ Run as `python -I launch.py PARENT UID ACTION CONFIGURATION`; `ACTION` is `serve
   process of its user reads it.
 - ExaBGP asks for the host's full name at every start and reload; where the resolver is silent
   that takes seconds of silence on every session, so the plain host name serves.
-- What else ExaBGP does otherwise than we need is put right in `patches.py` and `signals.py`.
+- What else ExaBGP does otherwise than we need is put right in `upstream`.
 
 Standard library and ExaBGP only.
 Tested in tests/bgp/test_exabgp.py.
@@ -25,7 +25,6 @@ import signal
 import socket
 import struct
 import sys
-from pathlib import Path
 
 _PR_SET_DUMPABLE = 4
 _PR_SET_PDEATHSIG, _PR_SET_KEEPCAPS, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 1, 8, 24, 38
@@ -85,7 +84,6 @@ def main() -> None:
         setproctitle("exabgp")
     except ImportError:
         pass
-    sys.path.append(str(Path(__file__).resolve().parents[3]))
     from bgp.speaker.exabgp.upstream import patches, signals
 
     patches.apply()

@@ -13,7 +13,6 @@ Tested in tests/bgp/test_clock.py. Standard library and ExaBGP only.
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from exabgp.bgp import timer
 from exabgp.reactor import delay, loop, peer
@@ -34,12 +33,17 @@ class _Steady:
 
     time = staticmethod(steady)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(time, name)
 
 
 def apply() -> None:
-    """From now on."""
+    """Give each module that measures durations the steady clock.
+
+    Upstream: durations are measured by the wall clock.
+    Fails without it: test_clock.py, test_keepalives_and_dialling_go_on_when_the_clock_jumps.
+    Remove when: ExaBGP measures durations by `time.monotonic()`.
+    """
     for module in (timer, delay, loop, peer, processes, outgoing, cache, dns):
         if module.time is not time:
             raise AttributeError(f"{module.__name__} has no module `time` of its own")

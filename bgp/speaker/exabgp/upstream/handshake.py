@@ -13,10 +13,11 @@ import socket
 import sys
 import termios
 from collections.abc import Iterator
-from typing import Any
 
 from exabgp.bgp.message import _NOP, NOP
 from exabgp.reactor import peer as peers
+
+from bgp.speaker.exabgp.upstream.exabgp_types import ConnectedPeer
 
 
 def open_confirm() -> None:
@@ -34,7 +35,7 @@ def open_confirm() -> None:
     Remove when: both are put right.
     """
 
-    def read(self: Any) -> Iterator[Any]:
+    def read(self: ConnectedPeer) -> Iterator[object]:
         connection = self.proto.connection
         if self.neighbor["incoming-ttl"] and connection.direction == "incoming":
             while connection.io is not None and _unacknowledged(connection.io):

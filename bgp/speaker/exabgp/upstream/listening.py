@@ -9,8 +9,7 @@ test_sessions.py.
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Collection, Iterator
 
 from exabgp.logger import log
 from exabgp.protocol.family import AFI
@@ -20,6 +19,14 @@ from exabgp.reactor.network.error import MD5Error
 
 from bgp.speaker.exabgp.keys import SAID as KEYLESS
 from bgp.speaker.exabgp.neighbor_options import options
+from bgp.speaker.exabgp.upstream.exabgp_types import (
+    Address,
+    Afi,
+    Connection,
+    Listener,
+    Neighbor,
+    Reactor,
+)
 
 MAX_TTL, DEFAULT_TTL = 255, -1  # -1: the kernel's own (`man 7 ip`, `man 7 ipv6`)
 
@@ -32,11 +39,11 @@ class _Sockets:
     """
 
     def __init__(self) -> None:
-        self.keys: dict[Any, dict[str, tuple[str, Any]]] = {}
-        self.anywhere: set[tuple[Any, int]] = set()
-        self.refused: dict[Any, set[str]] = {}
+        self.keys: dict[Afi, dict[str, tuple[str, bool]]] = {}
+        self.anywhere: set[tuple[Afi, int]] = set()
+        self.refused: dict[Afi, set[str]] = {}
 
-    def configure(self, neighbors: Iterable[Any], served: Iterable[Any]) -> set[Any]:
+    def configure(self, neighbors: Collection[Neighbor], served: Collection[Neighbor]) -> set[Afi]:
         """Take a configuration. Returns the families whose sockets may stay: of equal keys."""
         before = dict(self.keys)
         self.keys.update((family, _keys(neighbors, family)) for family in (AFI.ipv4, AFI.ipv6))
@@ -51,12 +58,13 @@ class _Sockets:
         )
         return same
 
-    def where(self, neighbor: Any) -> Any:
+    def where(self, neighbor: Neighbor) -> Address:
         """The address to listen on for a peer."""
         family = neighbor["peer-address"].afi
         if (family, neighbor["listen"]) not in self.anywhere:
             return neighbor["md5-ip"]
-        return IP.create("0.0.0.0" if family == AFI.ipv4 else "::")
+        everywhere: Address = IP.create("0.0.0.0" if family == AFI.ipv4 else "::")
+        return everywhere
 
     def all_refused(self) -> set[str]:
         """The peers whose key the kernel refused, of both families."""
@@ -77,7 +85,7 @@ def keys_before_listening(sockets: _Sockets) -> None:
     """
     make, set_key = listener.Listener._new_socket, listener.md5
 
-    def make_with_keys(self: Any, local: Any) -> socket.socket:
+    def make_with_keys(self: Listener, local: Address) -> socket.socket:
         opened: socket.socket = make(self, local)
         sockets.refused[local.afi] = set()
         for peer, (key, base64) in sockets.keys[local.afi].items():
@@ -87,7 +95,7 @@ def keys_before_listening(sockets: _Sockets) -> None:
                 sockets.refused[local.afi].add(peer)
         return opened
 
-    def has_its_keys(*_: Any) -> None:
+    def has_its_keys(*_: object) -> None:
         """What ExaBGP does for one peer at a time is done."""
 
     listener.Listener._new_socket, listener.md5 = make_with_keys, has_its_keys
@@ -102,7 +110,7 @@ def least_ttl_of_a_connection() -> None:
     """
     minimum = listener.set_accepted_ttl
 
-    def accepted(connection: Any, neighbor: Any) -> None:
+    def accepted(connection: Connection, neighbor: Neighbor) -> None:
         minimum(connection, neighbor)
         if neighbor["incoming-ttl"] and connection.io is not None:
             listener.set_minimum_ttl(
@@ -129,7 +137,7 @@ def sockets_for_all(sockets: _Sockets) -> None:
     Remove when: ExaBGP makes its sockets for all peers together.
     """
 
-    def for_neighbors(self: Any) -> bool:
+    def for_neighbors(self: Reactor) -> bool:
         neighbors = self.configuration.neighbors.values()
         served = [each for each in neighbors if each["listen"]]
         refused_before = sockets.all_refused()
@@ -174,7 +182,7 @@ def arrivals_on_all_addresses(sockets: _Sockets) -> None:
     """
     arrivals = listener.Listener._connected
 
-    def connected(self: Any) -> Iterator[Any]:
+    def connected(self: Listener) -> Iterator[Connection]:
         for connection in arrivals(self):
             if connection.local in sockets.refused.get(connection.afi, ()):
                 connection.close()
@@ -189,7 +197,7 @@ def arrivals_on_all_addresses(sockets: _Sockets) -> None:
     listener.Listener._connected = connected
 
 
-def _keys(neighbors: Iterable[Any], family: Any) -> dict[str, tuple[str, Any]]:
+def _keys(neighbors: Collection[Neighbor], family: Afi) -> dict[str, tuple[str, bool]]:
     """The key of each peer that has one: at every port and address, for peers are told apart by
     their addresses alone."""
     return {

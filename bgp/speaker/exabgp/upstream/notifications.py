@@ -9,7 +9,6 @@ and test_removal.py.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from exabgp.bgp.fsm import FSM
 from exabgp.bgp.message import Notify
@@ -17,6 +16,8 @@ from exabgp.logger import log
 from exabgp.reactor import peer as peers
 from exabgp.reactor.api.processes import ProcessError, Processes
 from exabgp.reactor.network.error import NetworkError
+
+from bgp.speaker.exabgp.upstream.exabgp_types import Neighbor, Peer
 
 NOTICE_BASE = 1000
 """`teardown 3005` sends NOTIFICATION 3/5; `teardown 4` sends 6/4, as in ExaBGP."""
@@ -36,14 +37,14 @@ def teardown_with_notice() -> None:
     """
     main, teardown = peers.Peer._main, peers.Peer.teardown
 
-    def run(self: Any) -> Iterator[Any]:
+    def run(self: Peer) -> Iterator[object]:
         self._notice = None
         for action in main(self):
             if self._notice is not None:
                 raise self._notice
             yield action
 
-    def end(self: Any, code: int, restart: bool = True) -> None:
+    def end(self: Peer, code: int, restart: bool = True) -> None:
         if not self.established():
             teardown(self, 4, restart)
             return
@@ -65,7 +66,7 @@ def removal_with_notice() -> None:
     """
     remove, reconfigure = peers.Peer.remove, peers.Peer.reconfigure
 
-    def run(self: Any) -> None:
+    def run(self: Peer) -> None:
         if self.proto is not None and self.fsm in _SPEAKING:
             try:
                 next(self.proto.new_notification(Notify(6, 3)), None)
@@ -73,7 +74,7 @@ def removal_with_notice() -> None:
                 log.warning(lambda error=error: f"the peer was not told: {error}", self.id())
         remove(self)
 
-    def back(self: Any, neighbor: Any = None) -> None:
+    def back(self: Peer, neighbor: Neighbor | None = None) -> None:
         reconfigure(self, neighbor)
         if self.stopping():
             self._restart, self._teardown, self.generator = True, None, None

@@ -9,14 +9,13 @@ tests/bgp/test_keys.py.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-from exabgp.bgp.neighbor import Neighbor
-from exabgp.reactor import loop
+from exabgp.bgp import neighbor as neighbors
 from exabgp.reactor import peer as peers
 from exabgp.reactor.network.error import NetworkError
 
 from bgp.speaker.exabgp.neighbor_options import options
+from bgp.speaker.exabgp.upstream.exabgp_types import Neighbor, Peer
 
 
 def prompt_change() -> None:
@@ -30,38 +29,28 @@ def prompt_change() -> None:
     Fails without it: test_sessions.py, test_source_address.
     Remove when: ExaBGP takes a changed definition before Established, too.
     """
-    establish, same, define = peers.Peer._establish, Neighbor.__eq__, peers.Peer.reestablish
-    Neighbor.__eq__ = lambda one, other: same(one, other) and options(one) == options(other)
+    establish, define = peers.Peer._establish, peers.Peer.reestablish
+    same = neighbors.Neighbor.__eq__
 
-    def run(self: Any) -> Iterator[Any]:
+    def equal(one: Neighbor, other: Neighbor) -> bool:
+        return same(one, other) and options(one) == options(other)
+
+    def run(self: Peer) -> Iterator[object]:
         for action in establish(self):
             if self._teardown:
                 raise NetworkError("the peer is defined anew")
             yield action
 
-    def define_anew(self: Any, neighbor: Any = None) -> None:
+    def define_anew(self: Peer, neighbor: Neighbor | None = None) -> None:
         define(self, neighbor)
         if self.proto is None and self.generator is None:
             self._reset()
             self._delay.reset()
 
+    neighbors.Neighbor.__eq__ = equal
     peers.Peer._establish, peers.Peer.reestablish = run, define_anew
-
-
-def no_lost_reload() -> None:
-    """A reload is done at once, also while routes are still to be sent.
-
-    ExaBGP drops the signal while its own tables have routes to send, without a word, and it
-    is not sent again.
-
-    Upstream: the signal of a reload is dropped while tables have routes to send.
-    Fails without it: none: `sending` keeps those tables empty.
-    Remove when: ExaBGP keeps the signal, or it is shown that those tables stay empty.
-    """
-    loop.Reactor._pending_adjribout = lambda _: False
 
 
 def apply() -> None:
     """From now on."""
     prompt_change()
-    no_lost_reload()

@@ -11,12 +11,13 @@ from __future__ import annotations
 import select
 import socket
 import time
-from typing import Any
 
 from exabgp.bgp.message import Message
 from exabgp.bgp.message.open.capability import Capability
 from exabgp.reactor import listener
 from exabgp.reactor import peer as peers
+
+from bgp.speaker.exabgp.upstream.exabgp_types import Connection, Listener, Neighbor, Peer
 
 _PROOF_SECONDS = 10.0
 _CROSSING_SECONDS = 0.5
@@ -38,16 +39,16 @@ def replace_a_dead_session() -> None:
     """
     accept, look = peers.Peer.handle_connection, listener.Listener.incoming
     define = peers.Peer.reestablish
-    waiting: list[tuple[float, Any, Any]] = []
+    waiting: list[tuple[float, Peer, Connection]] = []
 
-    def handle(self: Any, connection: Any) -> Any:
+    def handle(self: Peer, connection: Connection) -> object:
         if not self.established() or self._teardown or not _restarts(self):
             return accept(self, connection)
         waiting.append((time.monotonic() + _PROOF_SECONDS, self, connection))
         del waiting[:-_MOST_WAITING]
         return None
 
-    def incoming(self: Any) -> Any:
+    def incoming(self: Listener) -> object:
         for each in list(waiting):
             end, peer, connection = each
             proof, left = _has_open(connection), end - time.monotonic()
@@ -65,7 +66,7 @@ def replace_a_dead_session() -> None:
             accept(peer, connection)
         return look(self)
 
-    def define_anew(self: Any, neighbor: Any = None) -> None:
+    def define_anew(self: Peer, neighbor: Neighbor | None = None) -> None:
         for each in [each for each in waiting if each[1] is self]:
             waiting.remove(each)
             each[2].close()
@@ -75,12 +76,12 @@ def replace_a_dead_session() -> None:
     listener.Listener.incoming = incoming
 
 
-def _restarts(peer: Any) -> bool:
+def _restarts(peer: Peer) -> bool:
     received = peer.proto.negotiated.received_open if peer.proto else None
     return bool(received and received.capabilities.announced(Capability.CODE.GRACEFUL_RESTART))
 
 
-def _has_open(connection: Any) -> bool | None:
+def _has_open(connection: Connection) -> bool | None:
     """Whether an OPEN waits to be read; None: nothing is known yet."""
     try:
         poller = select.poll()

@@ -19,9 +19,8 @@ from __future__ import annotations
 import select
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import wraps
-from typing import Any
 
 from exabgp.logger import log
 from exabgp.reactor import keepalive, loop, protocol
@@ -30,6 +29,14 @@ from exabgp.reactor.asynchronous import ASYNC
 from exabgp.reactor.network.outgoing import Outgoing
 
 from bgp.speaker.exabgp.upstream import clock, sending
+from bgp.speaker.exabgp.upstream.exabgp_types import (
+    Asynchronous,
+    KeepAliveTimer,
+    OutgoingConnection,
+    Peer,
+    Reactor,
+    Session,
+)
 
 LONGEST_REST = 1.0
 """Seconds: wall clocks may be set, and a forgotten `wake` delays a peer by this much at most."""
@@ -44,16 +51,21 @@ _SLEEP = 0.1
 _BROKEN = select.POLLHUP | select.POLLERR
 
 
-def wake(peer: Any) -> None:
+def wake(peer: Peer) -> None:
     """The peer has its turn as soon as may be."""
     peer.rests_until = 0.0
 
 
 def resting() -> None:
-    """Turns for those alone that have something to do; timers stay exact."""
+    """A peer has a turn when it has something to do; timers stay exact.
+
+    Upstream: every peer has a turn a hundred times a second.
+    Fails without it: test_sending.py, test_sessions_that_say_nothing_cost_nothing.
+    Remove when: ExaBGP waits for events instead of asking every peer.
+    """
     turn = peers.Peer.run
 
-    def run(self: Any) -> Any:
+    def run(self: Peer) -> object:
         action = turn(self)
         now = time.monotonic()
         self.rests_until = now + _rest(self, now) if action == peers.ACTION.LATER else 0.0
@@ -61,7 +73,7 @@ def resting() -> None:
             self.reactor.__dict__.setdefault("resting", {})[descriptor] = self
         return action
 
-    def active(self: Any) -> set[str]:
+    def active(self: Reactor) -> set[str]:
         now = time.monotonic()
         ready, first = set(), now + _SLEEP
         for key, peer in self._peers.items():
@@ -78,16 +90,16 @@ def resting() -> None:
         setattr(peers.Peer, name, _waking(getattr(peers.Peer, name)))
 
 
-def _waking(method: Any) -> Any:
+def _waking(method: Callable[..., object]) -> Callable[..., object]:
     @wraps(method)
-    def run(self: Any, *args: Any, **named: Any) -> Any:
+    def run(self: Peer, *args: object, **named: object) -> object:
         wake(self)
         return method(self, *args, **named)
 
     return run
 
 
-def _rest(peer: Any, now: float) -> float:
+def _rest(peer: Peer, now: float) -> float:
     """For how many seconds a peer has nothing to do unless something arrives."""
     if peer.proto is None:
         if peer.generator is None:  # it waits before it dials
@@ -109,10 +121,15 @@ def _rest(peer: Any, now: float) -> float:
 
 
 def keepalive_timers() -> None:
-    """A session's timer can be asked when it is due."""
+    """A session's timer can be asked when it is due.
+
+    Upstream: the timer is a local variable of the session's generator.
+    Fails without it: test_sending.py, test_sessions_that_say_nothing_cost_nothing.
+    Remove when: `resting` goes.
+    """
     start = keepalive.KA.__init__
 
-    def init(self: Any, session: str, proto: Any) -> None:
+    def init(self: KeepAliveTimer, session: str, proto: Session) -> None:
         start(self, session, proto)
         proto.keepalives = self.send_timer
 
@@ -122,11 +139,15 @@ def keepalive_timers() -> None:
 def waiting() -> None:
     """The process sleeps until there is something to do.
 
-    What arrives at a listening socket wakes it, and a connection that was closed does not. ExaBGP
-    starts an event loop of asyncio for each turn in which a connection arrives.
+    A connection that arrives at a listening socket wakes it, and one that was closed does not.
+
+    Upstream: a closed connection stays in the poller, which then never waits; each turn in which a
+        connection arrives starts an event loop of asyncio.
+    Fails without it: test_sending.py, test_sessions_that_say_nothing_cost_nothing.
+    Remove when: the poller holds open and listening sockets alone.
     """
 
-    def arrivals(self: Any) -> bool:
+    def arrivals(self: Asynchronous) -> bool:
         end = time.monotonic() + _ARRIVALS_SECONDS
         while self._async and time.monotonic() < end:
             _, work = self._async[0]
@@ -140,7 +161,7 @@ def waiting() -> None:
                 log.error(lambda text=text: text, "reactor")
         return bool(self._async)
 
-    def wait_for_io(self: Any, milliseconds: int) -> Iterator[Any]:
+    def wait_for_io(self: Reactor, milliseconds: int) -> Iterator[object]:
         _watch_listeners(self)
         if milliseconds and not self.asynchronous._async and not self.signal.received:
             until = getattr(self, "sleeps_until", 0.0)
@@ -164,7 +185,7 @@ def waiting() -> None:
     ASYNC.run, loop.Reactor._wait_for_io = arrivals, wait_for_io
 
 
-def _watch_listeners(reactor: Any) -> None:
+def _watch_listeners(reactor: Reactor) -> None:
     listening = {each.fileno() for each in reactor.listener._sockets} if reactor.listener else set()
     for descriptor in listening - reactor.__dict__.setdefault("listening", set()):
         reactor._poller.register(descriptor, select.POLLIN)
@@ -174,13 +195,18 @@ def _watch_listeners(reactor: Any) -> None:
 def dialling() -> None:
     """A connection that we open is refused, or given up, and opened anew after a pause.
 
-    The pause is a quarter of the time that it has been so, from 0.2 to 5 s: who was away for a
-    second is back within a quarter more. ExaBGP takes a refused connection for one that is open,
-    tells its API process so, and makes a session of it that ends with the OPEN.
+    The pause is a quarter of the time that has passed since the first attempt, from 0.2 to 5 s: a
+    peer that was away for a second is dialled again within a quarter more.
+
+    Upstream: a refused connection counts as open, is reported to the API process, and becomes a
+        session that ends with the OPEN.
+    Fails without it: test_dialling.py,
+        test_peers_that_refuse_cost_nothing_and_are_dialled_soon_when_they_are_back.
+    Remove when: ExaBGP sees a refused connection, and the pause between two can be set.
     """
     connect = protocol.Protocol.connect
 
-    def establish(self: Any) -> Iterator[bool]:
+    def establish(self: OutgoingConnection) -> Iterator[bool]:
         begun = time.monotonic()
         while True:
             started = time.monotonic()
@@ -196,14 +222,14 @@ def dialling() -> None:
                 return
             if self.io is not None:
                 self.io.close()
-                self.io = None
+                self.io = None  # type: ignore[assignment]
             now = time.monotonic()
             pause = min(max((now - begun) / 4, LEAST_REDIAL), MOST_REDIAL)
             self.rests_until = max(now, started + pause)
             while time.monotonic() < self.rests_until:
                 yield False
 
-    def dial(self: Any) -> Iterator[bool]:
+    def dial(self: Session) -> Iterator[bool]:
         for each in connect(self):
             self.peer.dials_at = getattr(self.connection, "rests_until", 0.0)
             yield each
@@ -221,7 +247,12 @@ def _is_open(opened: socket.socket) -> bool | None:
 
 
 def no_statistics() -> None:
-    """A session's counters are not logged: five lines for each, two fifths of what it costs."""
+    """A session's counters are not logged.
+
+    Upstream: five lines are logged for each session, two fifths of what a quiet one costs.
+    Fails without it: test_sending.py, test_sessions_that_say_nothing_cost_nothing.
+    Remove when: the log of statistics can be switched off before it is made.
+    """
     peers.Stats.changed_statistics = lambda _: iter(())
 
 

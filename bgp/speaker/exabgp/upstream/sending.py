@@ -25,17 +25,24 @@ import itertools
 import json
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from exabgp.bgp.message import Message, Notify
 from exabgp.protocol.family import AFI
 from exabgp.reactor import peer as peers
-from exabgp.reactor.api import API
-from exabgp.reactor.api.processes import Processes
-from exabgp.reactor.network.connection import Connection
+from exabgp.reactor.api import API, processes
+from exabgp.reactor.network import connection as connections
 from exabgp.reactor.network.error import NetworkError
 
 from bgp.speaker.exabgp.outbox import Outbox
+from bgp.speaker.exabgp.upstream.exabgp_types import (
+    ConnectedPeer,
+    Connection,
+    Negotiated,
+    Neighbor,
+    Peer,
+    Processes,
+    Reactor,
+)
 
 MOST_WAITING = 32 << 20
 """Octets that may wait for one peer. Then its session ends: CEASE, "out of resources"."""
@@ -46,23 +53,28 @@ SEND_HOLD_SECONDS = 480.0
 _READS_A_TURN = 4
 _LAST_WORD_SECONDS = 1.0
 
-_sessions: dict[int, Any] = {}
+_sessions: dict[int, ConnectedPeer] = {}
 _numbers = itertools.count(1)
 
 
-def outbox(connection: Any) -> Outbox:
-    """What waits for a connection."""
-    box = vars(connection).get("outbox")
-    if box is None:
-        box = connection.outbox = Outbox()
-    return box  # type: ignore[no-any-return]
+def outbox(connection: Connection) -> Outbox:
+    """The messages that wait for a connection."""
+    if "outbox" not in vars(connection):
+        connection.outbox = Outbox()
+    box: Outbox = connection.outbox
+    return box
 
 
 def sessions() -> None:
-    """An Established session has a number, tells the agent its terms, and empties its box."""
+    """An Established session has a number, tells the agent its terms, and empties its box.
+
+    Upstream: a session has no number, and its `up` says nothing of what the OPENs agreed on.
+    Fails without it: test_sending.py, test_what_both_sides_carry.
+    Remove when: the API names a session, reports its terms and takes whole UPDATEs.
+    """
     main = peers.Peer._main
 
-    def run(self: Any) -> Iterator[Any]:
+    def run(self: ConnectedPeer) -> Iterator[object]:
         number, connection = next(_numbers), self.proto.connection
         box = outbox(connection)
         limit = max(SEND_HOLD_SECONDS, 2.0 * self.proto.negotiated.holdtime)
@@ -82,15 +94,15 @@ def sessions() -> None:
         finally:
             del _sessions[number]
 
-    def up(self: Any, neighbor: Any) -> None:
+    def up(self: Processes, neighbor: Neighbor) -> None:
         if not self.silence:
             for process in self._notify(neighbor, "neighbor-changes"):
                 self.write(process, neighbor.greeting, neighbor)
 
-    peers.Peer._main, Processes.up = run, up
+    peers.Peer._main, processes.Processes.up = run, up
 
 
-def _greeting(number: int, neighbor: Any, negotiated: Any) -> str:
+def _greeting(number: int, neighbor: Neighbor, negotiated: Negotiated) -> str:
     own = []
     for afi in (AFI.ipv4, AFI.ipv6):
         try:
@@ -102,7 +114,7 @@ def _greeting(number: int, neighbor: Any, negotiated: Any) -> str:
     return json.dumps({**said, "families": families, "asn4": bool(negotiated.asn4)})
 
 
-def _flush(connection: Any, box: Outbox) -> bool:
+def _flush(connection: Connection, box: Outbox) -> bool:
     try:
         return box.flush(connection.io.send)
     except OSError as error:
@@ -111,13 +123,16 @@ def _flush(connection: Any, box: Outbox) -> bool:
 
 
 def writing() -> None:
-    """All that a connection says goes through its box.
+    """Every message of a connection goes through its box.
 
-    ExaBGP writes a KEEPALIVE into the middle of an UPDATE that a slow peer has read half of, spins
-    at a full processor while such a peer does not read, and waits without end to say a last word.
+    Upstream: a KEEPALIVE is written into the middle of an UPDATE that a slow peer has read half
+        of, a peer that does not read costs a full processor, and a last NOTIFICATION waits for it
+        without end.
+    Fails without it: test_sending.py, test_a_peer_that_reads_slowly.
+    Remove when: ExaBGP queues whole messages for each connection, and gives up the last one.
     """
 
-    def writer(self: Any, data: bytes) -> Iterator[bool]:
+    def writer(self: Connection, data: bytes) -> Iterator[bool]:
         if self.io:
             box = outbox(self)
             box.urge(data)
@@ -132,14 +147,19 @@ def writing() -> None:
                 yield False
         yield True
 
-    Connection.writer = writer
+    connections.Connection.writer = writer
 
 
 def commands() -> None:
-    """Commands are ours alone, and a turn takes more than one piece of 16 KiB of them."""
-    received = Processes.received
+    """Commands are ours alone, and a turn takes more than one piece of 16 KiB of them.
 
-    def process(_: Any, reactor: Any, service: str, command: str) -> bool:
+    Upstream: a route is a line of text for each peer, and a turn reads one piece of 16 KiB.
+    Fails without it: test_sending.py, test_what_both_sides_carry.
+    Remove when: the API takes whole UPDATEs for several sessions at once.
+    """
+    received = processes.Processes.received
+
+    def process(_: object, reactor: Reactor, service: str, command: str) -> bool:
         word, _, rest = command.partition(" ")
         try:
             _COMMANDS[word](rest)
@@ -149,11 +169,11 @@ def commands() -> None:
         reactor.processes.answer_done(service)
         return True
 
-    def read(self: Any) -> Iterator[Any]:
+    def read(self: Processes) -> Iterator[object]:
         for _ in range(_READS_A_TURN):
             yield from received(self)
 
-    API.process, Processes.received = process, read
+    API.process, processes.Processes.received = process, read
 
 
 def _nothing(_: str) -> None:
@@ -168,7 +188,7 @@ def _send(rest: str) -> None:
         if peer is not None and peer.proto is not None:
             box = outbox(peer.proto.connection)
             box.add(data)
-            peer.rests_until = 0.0  # `turns.wake`
+            peer.rests_until = 0.0  # `scheduling.wake`
             if box.size > MOST_WAITING:
                 box.drop()
                 peer.teardown(6008)
@@ -185,9 +205,14 @@ _COMMANDS: dict[str, Callable[[str], None]] = {"send": _send, "end": _end, "ping
 
 
 def refresh() -> None:
-    """A peer that asks for all routes once more (RFC 2918, RFC 7313) asks the agent."""
+    """A peer that asks for all routes once more (RFC 2918, RFC 7313) asks the agent.
 
-    def resend(self: Any, enhanced: bool, family: Any = None) -> None:
+    Upstream: ExaBGP answers from its own tables, which `sending` leaves empty.
+    Fails without it: test_sending.py, test_a_peer_asks_for_all_once_more.
+    Remove when: the API process can answer a ROUTE-REFRESH.
+    """
+
+    def resend(self: Peer, enhanced: bool, family: tuple[object, object] | None = None) -> None:
         number = getattr(self, "number", 0)
         if number not in _sessions or family is None:
             return
@@ -195,9 +220,9 @@ def refresh() -> None:
         line = json.dumps(
             {**said, "peer": str(self.neighbor["peer-address"]), "family": "{} {}".format(*family)}
         )
-        processes = self.reactor.processes
-        for process in processes._notify(self.neighbor, "neighbor-changes"):
-            processes.write(process, line, self.neighbor)
+        agent = self.reactor.processes
+        for process in agent._notify(self.neighbor, "neighbor-changes"):
+            agent.write(process, line, self.neighbor)
 
     peers.Peer.resend = resend
 

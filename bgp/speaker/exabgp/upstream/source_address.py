@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from typing import Any
 
-from exabgp.bgp.neighbor import Neighbor
+from exabgp.bgp import neighbor as neighbors
 from exabgp.protocol.ip import IP
 from exabgp.reactor import protocol
 from exabgp.reactor.network.outgoing import Outgoing
 
 from bgp.speaker.exabgp.neighbor_options import options
+from bgp.speaker.exabgp.upstream.exabgp_types import Address, Afi, Neighbor, Session
 
 
 def any_source() -> None:
@@ -29,27 +29,29 @@ def any_source() -> None:
     Fails without it: test_sessions.py, test_source_address.
     Remove when: the configuration can leave the choice to the kernel.
     """
-    own = Neighbor.ip_self
+    own = neighbors.Neighbor.ip_self
 
-    def ip_self(self: Any, afi: Any) -> Any:
+    def ip_self(self: Neighbor, afi: Afi) -> Address:
         peer = self["peer-address"]
         if afi == peer.afi and "any-source" in options(self) and (source := _source_to(peer.top())):
-            return IP.create(source)
-        return own(self, afi)
+            address: Address = IP.create(source)
+            return address
+        theirs: Address = own(self, afi)
+        return theirs
 
-    Neighbor.ip_self = ip_self
+    neighbors.Neighbor.ip_self = ip_self
 
     class FromAnywhere(Outgoing):  # type: ignore[misc]
         local: str
 
-        def _setup(self) -> Any:
+        def _setup(self) -> object:
             local, self.local = self.local, ""
             try:
                 return super()._setup()
             finally:
                 self.local = local
 
-    def connect(self: Any) -> Iterator[bool]:
+    def connect(self: Session) -> Iterator[bool]:
         protocol.Outgoing = FromAnywhere if "any-source" in options(self.neighbor) else Outgoing
         yield from dial(self)
 

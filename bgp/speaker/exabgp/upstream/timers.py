@@ -8,15 +8,20 @@ Applied by `patches.apply`. Standard library and ExaBGP only. Tested in tests/bg
 from __future__ import annotations
 
 import time
-from typing import Any
 
+from exabgp.bgp import timer
 from exabgp.bgp.message import _NOP, KeepAlive, Notify
-from exabgp.bgp.timer import ReceiveTimer
-from exabgp.reactor import keepalive
-from exabgp.reactor.delay import Delay
+from exabgp.reactor import delay, keepalive
 
 from bgp.speaker.exabgp.neighbor_options import options
 from bgp.speaker.exabgp.upstream import clock
+from bgp.speaker.exabgp.upstream.exabgp_types import (
+    Delay,
+    KeepAliveTimer,
+    Message,
+    ReceiveTimer,
+    Session,
+)
 
 REDIAL_SECONDS = 5
 
@@ -31,11 +36,11 @@ def cap_redial_pause() -> None:
     Remove when: the limit can be set.
     """
 
-    def increase(self: Any) -> None:
+    def increase(self: Delay) -> None:
         self._time = clock.steady() + self._next
         self._next = min(int(1 + self._next * 1.2), REDIAL_SECONDS)
 
-    Delay.increase = increase
+    delay.Delay.increase = increase
 
 
 def exact_hold_timer() -> None:
@@ -49,7 +54,7 @@ def exact_hold_timer() -> None:
     Remove when: ExaBGP measures the hold time in fractions of a second.
     """
 
-    def check(self: Any, message: Any = _NOP, ignore: int = _NOP.TYPE) -> bool:
+    def check(self: ReceiveTimer, message: Message = _NOP, ignore: int = _NOP.TYPE) -> bool:
         if self.holdtime == 0:
             return bool(message.TYPE != KeepAlive.TYPE)
         now = time.monotonic()
@@ -59,7 +64,7 @@ def exact_hold_timer() -> None:
             raise Notify(self.code, self.subcode, self.message)
         return True
 
-    ReceiveTimer.check_ka_timer = check
+    timer.ReceiveTimer.check_ka_timer = check
 
 
 def own_keepalive() -> None:
@@ -71,7 +76,7 @@ def own_keepalive() -> None:
     """
     start = keepalive.KA.__init__
 
-    def init(self: Any, session: str, proto: Any) -> None:
+    def init(self: KeepAliveTimer, session: str, proto: Session) -> None:
         start(self, session, proto)
         period = int(options(proto.neighbor).get("keepalive", 0))
         if period and self.send_timer.keepalive:

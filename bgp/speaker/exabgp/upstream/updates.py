@@ -11,13 +11,20 @@ Applied by `patches.apply`. Standard library and ExaBGP only. Tested in tests/bg
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 from exabgp.bgp.message import Message, Update
 from exabgp.bgp.message.direction import Direction
 from exabgp.bgp.message.update.attribute.attributes import Attributes
 from exabgp.protocol.family import AFI, SAFI
-from exabgp.reactor.api.processes import Processes
+from exabgp.reactor.api import processes
+
+from bgp.speaker.exabgp.upstream.exabgp_types import (
+    Negotiated,
+    Neighbor,
+    Processes,
+    RawUpdate,
+)
 
 
 def raw_updates() -> None:
@@ -33,7 +40,12 @@ def raw_updates() -> None:
     whole = Update.unpack_message.__func__
     nothing = Attributes()
 
-    def unpack(cls: Any, data: bytes, direction: int, negotiated: Any) -> Any:
+    def unpack(
+        cls: Callable[[list[object], object], RawUpdate],
+        data: bytes,
+        direction: int,
+        negotiated: Negotiated,
+    ) -> object:
         if direction != Direction.IN:
             return whole(cls, data, direction, negotiated)
         update = cls([], nothing)
@@ -43,13 +55,15 @@ def raw_updates() -> None:
         update.line = f"{flags or '-'} {bytes(data).hex()}"
         return update
 
-    def tell(self: Any, neighbor: Any, direction: str, update: Any, *_: Any) -> None:
+    def tell(
+        self: Processes, neighbor: Neighbor, direction: str, update: RawUpdate, *_: object
+    ) -> None:
         line = f"update {neighbor['peer-address']} {update.line}"
         for process in self._notify(neighbor, f"{direction}-{Message.CODE.UPDATE.SHORT}"):
             self.write(process, line, neighbor)
 
     Update.unpack_message = classmethod(unpack)
-    Processes._dispatch[Message.CODE.UPDATE] = tell
+    processes.Processes._dispatch[Message.CODE.UPDATE] = tell
 
 
 def apply() -> None:
