@@ -6,7 +6,7 @@ Tested in tests/monitoring/test_monitoring.py and tests/controllers/test_leaks.p
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Protocol, runtime_checkable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
@@ -14,7 +14,29 @@ from controllers.addresses.collection import Collection
 from controllers.addresses.counts import Counts
 
 
-def render(*, works: bool, parts: Iterable[Any], collection: Collection | None) -> bytes:
+class Queue(Protocol):
+    """The names that wait, and how many failed last."""
+
+    failing: int
+
+    def __len__(self) -> int: ...
+
+
+@runtime_checkable
+class Working(Protocol):
+    """A part that works through a queue."""
+
+    name: str
+    writes: int
+
+    @property
+    def in_sync(self) -> bool: ...
+
+    @property
+    def queue(self) -> Queue: ...
+
+
+def render(*, works: bool, parts: Iterable[object], collection: Collection | None) -> bytes:
     """The text of all metrics, as of now; `works`: this process, of all, does the work."""
     registry = CollectorRegistry()
     leading = Gauge("muslin_controllers_leading", "This process works.", registry=registry)
@@ -33,7 +55,7 @@ def render(*, works: bool, parts: Iterable[Any], collection: Collection | None) 
         "muslin_controllers_writes", "Objects written.", ["controller"], registry=registry
     )
     for part in parts:
-        if hasattr(part, "queue"):
+        if isinstance(part, Working):
             queue.labels(part.name).set(len(part.queue))
             in_sync.labels(part.name).set(part.in_sync)
             failing.labels(part.name).set(part.queue.failing)

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypedDict
 
 from msgspec.structs import replace
 
@@ -59,6 +59,19 @@ class Options:
     native: bool = False
 
 
+class Part(Protocol):
+    """A controller, or what it reads from."""
+
+    async def run(self) -> None: ...
+
+
+class Pace(TypedDict):
+    """How a controller works: its workers, and the seconds between two full comparisons."""
+
+    workers: int
+    period: float
+
+
 class Process:
     """One process of the controllers, on a datastore and an API that are there or will be."""
 
@@ -73,7 +86,7 @@ class Process:
         self.elector = Elector(client, lease_namespace(environ), me)
         self._writer = FencedClient(client, self.elector.check)
         self._fenced = FencedStore(store, self.elector.check)
-        self.parts: list[Any] = []
+        self.parts: list[Part] = []
         self.collection: Collection | None = None
         self._reporter = Reporter("calico-kube-controllers", timeout=HEALTH_SECONDS * 6)
 
@@ -164,7 +177,7 @@ class Process:
             works=self.elector.leading, parts=self.parts, collection=self.collection
         )
 
-    def _build(self, settings: Settings) -> list[Any]:
+    def _build(self, settings: Settings) -> list[Part]:
         chosen, client, store = settings.controllers, self._writer, self._fenced
         copies = not self._options.native
         reports = not copies and chosen.policy is not None
@@ -174,12 +187,12 @@ class Process:
                 chosen, policy=None, namespace=None, serviceAccount=None, workloadEndpoint=None
             )
 
-        def common(member: str) -> dict[str, Any]:
+        def common(member: str) -> Pace:
             return {"workers": settings.workers[member], "period": settings.period(member)}
 
         # Listed once for all: in a large cluster there is no more costly question.
         pods = Pods(client)
-        parts: list[Any] = []
+        parts: list[Part] = []
         if chosen.workloadEndpoint is not None or chosen.node is not None:
             parts.append(pods)
         if chosen.policy is not None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Hashable
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from libcalico.process.backoff import Backoff
 
@@ -92,7 +92,7 @@ class WorkQueue(Generic[K]):
     async def serve(
         self,
         act: Callable[[K], Awaitable[bool]],
-        *beside: Coroutine[Any, Any, None],
+        *beside: Coroutine[None, None, None],
         workers: int = 1,
         after: asyncio.Event | None = None,
     ) -> None:

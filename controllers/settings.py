@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from msgspec.structs import replace
 
@@ -105,11 +105,20 @@ def default() -> KubeControllersConfiguration:
     )
 
 
+T = TypeVar("T")
+
+
+class Read(Protocol):
+    """Parse a variable of the environment; None where it is not set."""
+
+    def __call__(self, name: str, parse: Callable[[str, str], T], /) -> T | None: ...
+
+
 def effective(spec: KubeControllersConfigurationSpec, environ: Mapping[str, str]) -> Settings:
     """What runs. Raises InvalidValue naming the variable or field."""
     used: dict[str, str] = {}
 
-    def read(name: str, parse: Callable[[str, str], Any]) -> Any:
+    def read(name: str, parse: Callable[[str, str], T]) -> T | None:
         text = environ.get(name, "").strip()
         if not text:
             return None
@@ -159,7 +168,7 @@ def _enabled(spec: ControllersConfig, names: list[str] | None) -> dict[str, Any]
     return fields
 
 
-def _node(node: NodeControllerConfig, read: Any) -> NodeControllerConfig:
+def _node(node: NodeControllerConfig, read: Read) -> NodeControllerConfig:
     if (sync := read("SYNC_NODE_LABELS", _boolean)) is not None:
         node = replace(node, syncLabels="Enabled" if sync else "Disabled")
     if (create := read("AUTO_HOST_ENDPOINTS", _switch)) is not None:

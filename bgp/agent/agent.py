@@ -17,7 +17,6 @@ import logging
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from dataclasses import replace
 from ipaddress import ip_network
-from typing import Any
 
 from bgp.agent import status_document
 from bgp.agent.conditions import conditions
@@ -42,7 +41,7 @@ from bgp.sessions.graceful_restart import START_DEADLINE, StartGate
 from bgp.sessions.metrics import Metrics
 from bgp.sessions.probing import Doctor
 from bgp.sessions.sessions import Sessions
-from bgp.sessions.status import Writer
+from bgp.sessions.status import StatusDocument, Writer
 from bgp.speaker.interface import Event, IPAddress, Speaker, SpeakerFailed
 from libcalico.datastore.syncer import SyncBatch, Syncer
 from libcalico.errors import MuslinError
@@ -108,7 +107,7 @@ class Agent:
         )
         self._timer = asyncio.Event()
 
-    def work(self) -> list[Coroutine[Any, Any, None]]:
+    def work(self) -> list[Coroutine[None, None, None]]:
         """All that runs as long as the agent does, besides `follow_datastore`."""
         tasks = [
             self.follow_speaker(),
@@ -434,7 +433,7 @@ class Agent:
 
     # -- telling
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> StatusDocument:
         """The content of the status file (`bgp.sessions.status`)."""
         return status_document.describe(self)
 

@@ -5,7 +5,7 @@ Tested in tests/bgp/test_agent.py.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 from bgp.agent.felix_reports import FelixReports
 from bgp.agent.publish import Publisher
@@ -17,6 +17,7 @@ from bgp.sessions.graceful_restart import StartGate
 from bgp.sessions.metrics import Metrics
 from bgp.sessions.probing import Doctor
 from bgp.sessions.sessions import Sessions
+from bgp.sessions.status import PeerEntry, StatusDocument
 from bgp.speaker.interface import IPAddress, Speaker
 
 REFUSED_SHOWN = 20
@@ -46,7 +47,7 @@ class Parts(Protocol):
     def conditions(self) -> list[tuple[str, str]]: ...
 
 
-def describe(agent: Parts) -> dict[str, Any]:
+def describe(agent: Parts) -> StatusDocument:
     """The content of the status file."""
     peers = [_peer(agent, planned) for planned in agent.plan.peers]
     rib, first = agent.routing.rib, agent.plan.peers[0].peer if agent.plan.peers else None
@@ -82,7 +83,7 @@ def sent(agent: Parts, address: IPAddress) -> int:
     return count(address) if count else 0
 
 
-def _peer(agent: Parts, planned: PlannedPeer) -> dict[str, Any]:
+def _peer(agent: Parts, planned: PlannedPeer) -> PeerEntry:
     address, rib = planned.peer.address, agent.routing.rib
     status, message = agent.sessions.status[address], agent.sessions.helper.peer_open(address)
     received, stale = rib.count(address)

@@ -17,7 +17,6 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import aclosing
 from ipaddress import ip_address
-from typing import Any
 
 from bgp.cluster.services import Endpoint, ServiceBatch, ServiceKey, ServiceView
 from bgp.speaker.interface import IPAddress
@@ -135,7 +134,7 @@ class KubernetesServices:
         self._environ, self._retry = environ, retry
         self._wanted = asyncio.Event()
         self._fault = ""
-        self._reflectors: list[Reflector[Any]] = []
+        self._reflectors: list[Reflector[Service] | Reflector[EndpointSlice]] = []
 
     @property
     def problem(self) -> str:
@@ -163,7 +162,7 @@ class KubernetesServices:
             await asyncio.sleep(self._retry)
 
     async def _read(self, views: dict[ServiceKey, ServiceView]) -> AsyncGenerator[ServiceBatch]:
-        """What differs from `told`, which is kept; nothing until all lists are complete."""
+        """What differs from `views`, which is updated; nothing until all lists are complete."""
         client, table = await connect(self._environ), ServiceTable()
         services, slices = Changes[Service](), Changes[EndpointSlice]()
         queue: asyncio.Queue[set[ServiceKey] | asyncio.Task[None]] = asyncio.Queue()

@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from ipaddress import ip_network
-from typing import Any
 
 from bgp.speaker.interface import IPAddress, IPNetwork
+from libcalico.model.resources.ipam import Block
 
 CONFIRMED = "confirmed"
 HOST = "host:"
@@ -95,7 +95,7 @@ class Ownership:
         ]
 
 
-def lent_of(cidr: IPNetwork, block: Any) -> dict[IPAddress, str]:
+def lent_of(cidr: IPNetwork, block: Block) -> dict[IPAddress, str]:
     """The addresses of a block that are used on another node than its owner's."""
     owner = block.owner or ""
     host = owner.removeprefix(HOST) if owner.startswith(HOST) else ""

@@ -107,10 +107,10 @@ def ranges(view: ClusterView, cluster: str = "") -> Ranges:
     """
     override = [text.strip() for text in cluster.split(",") if text.strip()]
     return Ranges(
-        _networks(override or [each.cidr for each in view.default("serviceClusterIPs") or ()]),
-        _networks([each.cidr for each in view.default("serviceExternalIPs") or ()]),
-        _networks([each.cidr for each in view.default("serviceLoadBalancerIPs") or ()]),
-        view.default("serviceLoadBalancerAggregation") != "Disabled",
+        _networks(override or [each.cidr for each in view.defaults.serviceClusterIPs]),
+        _networks([each.cidr for each in view.defaults.serviceExternalIPs]),
+        _networks([each.cidr for each in view.defaults.serviceLoadBalancerIPs]),
+        view.defaults.serviceLoadBalancerAggregation != "Disabled",
     )
 
 

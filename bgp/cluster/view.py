@@ -20,16 +20,26 @@ from ipaddress import (
     ip_address,
     ip_interface,
 )
-from typing import Any
+from typing import Any, TypeVar
 
 from bgp.cluster.ownership import CONFIRMED, Ownership, lent_of
 from bgp.speaker.interface import IPAddress, IPNetwork
 from libcalico.errors import InvalidValue
 from libcalico.model.keys import AffinityKey, BlockKey, Key, ResourceKey
+from libcalico.model.resources.bgp import BGPConfigurationSpec, BGPPeerSpec
+from libcalico.model.resources.bgpfilter import BGPFilterSpec
+from libcalico.model.resources.ipam import Block
+from libcalico.model.resources.node import Node
+from libcalico.model.resources.pool import IPPool
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 AUTOMATIC_REFLECTORS = "muslin/automatic-reflectors"
 DRAIN = "muslin/bgp-drain"
 """Annotation of a Node: `true` makes its routes the last choice everywhere (RFC 8326)."""
+
+_NO_CONFIGURATION = BGPConfigurationSpec()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +94,13 @@ class ClusterView:
 
     me: str
     nodes: dict[str, NodeView] = field(default_factory=dict)
-    configurations: dict[str, Any] = field(default_factory=dict)
-    peers: dict[str, Any] = field(default_factory=dict)
+    configurations: dict[str, BGPConfigurationSpec] = field(default_factory=dict)
+    peers: dict[str, BGPPeerSpec] = field(default_factory=dict)
     pools: dict[str, PoolView] = field(default_factory=dict)
     affinities: dict[IPNetwork, str] = field(default_factory=dict)
     mine: dict[IPNetwork, Held] = field(default_factory=dict)
     """Addresses of this node, by the block they lie in (own blocks too)."""
-    filters: dict[str, Any] = field(default_factory=dict)
+    filters: dict[str, BGPFilterSpec] = field(default_factory=dict)
     automatic: str = ""
     """The annotation that asks for reflectors chosen automatically (`bgp.peering.reflectors`)."""
     ownership: Ownership = field(default_factory=Ownership)
@@ -166,13 +176,13 @@ class ClusterView:
         """The node that has an address for its sessions."""
         return next((node for node in self.nodes.values() if address in node.addresses), None)
 
-    def default(self, name: str) -> Any:
-        """A field of the cluster's BGPConfiguration; None where there is none."""
-        spec = self.configurations.get("default")
-        return getattr(spec, name) if spec is not None else None
+    @property
+    def defaults(self) -> BGPConfigurationSpec:
+        """The BGPConfiguration of the cluster; an empty one where there is none."""
+        return self.configurations.get("default", _NO_CONFIGURATION)
 
 
-def _put(table: dict[Any, Any], name: Any, value: Any | None, what: Changed) -> Changed:
+def _put(table: dict[K, V], name: K, value: V | None, what: Changed) -> Changed:
     if table.get(name) == value:
         return Changed.NOTHING
     if value is None:
@@ -182,7 +192,7 @@ def _put(table: dict[Any, Any], name: Any, value: Any | None, what: Changed) -> 
     return what
 
 
-def node_view(node: Any) -> NodeView:
+def node_view(node: Node) -> NodeView:
     """The BGP part of a Node resource. Raises `ValueError` for an address that is none."""
     bgp = node.spec.bgp
     if bgp is None:
@@ -203,7 +213,7 @@ def node_view(node: Any) -> NodeView:
     )
 
 
-def _pool(pool: Any) -> PoolView:
+def _pool(pool: IPPool) -> PoolView:
     spec = pool.spec
     tunnelled = any(mode not in (None, "", "Never") for mode in (spec.ipipMode, spec.vxlanMode))
     return PoolView(spec.network, not spec.disableBGPExport, tunnelled)
@@ -230,7 +240,7 @@ class Held(Collection[IPAddress]):
         return any(address == each for each in self)
 
 
-def addresses_of(node: str, cidr: IPNetwork, block: Any) -> Held:
+def addresses_of(node: str, cidr: IPNetwork, block: Block) -> Held:
     """The addresses of a block that are used on `node`, by the `node` attribute."""
     used = {
         index
@@ -242,7 +252,7 @@ def addresses_of(node: str, cidr: IPNetwork, block: Any) -> Held:
 
 
 def router_id(node: NodeView, setting: str = "") -> IPv4Address:
-    """The BGP identifier: `wanted` (an address, or `hash`), else the node's IPv4 address.
+    """The BGP identifier: `setting` (an address, or `hash`), else the node's IPv4 address.
 
     `hash` (and a node with IPv6 only) takes the first four bytes of SHA-256 of the name, as
     Calico does; 32 less in the first byte if that is above 223. Raises `ValueError`.

@@ -145,7 +145,7 @@ class DecisionState:
     def decide_own(self) -> None:
         """The routes that this node has itself."""
         ranges = self._ranges()
-        connected = self._interfaces.own(self.view.default("ignoredInterfaces") or ())
+        connected = self._interfaces.own(self.view.defaults.ignoredInterfaces)
         known = self._services.values()
         own = terms.own_routes(self.view, ranges, known, connected, self.old_services)
         self._routing.have(own, ranges.whole)

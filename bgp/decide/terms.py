@@ -6,7 +6,6 @@ Tested in tests/bgp/test_agent_routing.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any
 
 from bgp.cluster import services
 from bgp.cluster.services import Ranges, ServiceView
@@ -21,16 +20,17 @@ from bgp.routes.filters import Rules
 from bgp.routes.local_routes import Kind
 from bgp.routes.validity import Facts, neighbours_of
 from bgp.speaker.interface import IPAddress, IPNetwork
+from libcalico.model.resources.bgpfilter import BGPFilterSpec
 
 
 class FilterTable:
     """The BGPFilters, compiled once each: equal specs give the same object."""
 
     def __init__(self) -> None:
-        self._specs: dict[str, Any] = {}
+        self._specs: dict[str, BGPFilterSpec] = {}
         self.rules: dict[str, Rules] = {}
 
-    def update(self, specs: Mapping[str, Any]) -> bool:
+    def update(self, specs: Mapping[str, BGPFilterSpec]) -> bool:
         """The filters are these now; returns whether any differs. Unusable ones are left out."""
         if specs == self._specs:
             return False
@@ -57,11 +57,11 @@ def of_export(
 ) -> Terms:
     """What sessions are told, and how."""
     me = view.nodes.get(view.me)
-    priorities = {
-        version: value
-        for version in (4, 6)
-        if (value := view.default(f"ipv{version}NormalRoutePriority")) is not None
+    normal = {
+        4: view.defaults.ipv4NormalRoutePriority,
+        6: view.defaults.ipv6NormalRoutePriority,
     }
+    priorities = {version: value for version, value in normal.items() if value is not None}
     ranges = services.ranges(view)
     return Terms(
         audiences=audiences((each.peer.address, each.manner) for each in peers),

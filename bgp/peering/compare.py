@@ -10,15 +10,17 @@ import enum
 from collections.abc import Iterable
 from copy import copy
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from bgp.cluster.view import ClusterView
 from bgp.peering import peering
 from bgp.peering.passwords import Passwords, SecretRef
 from bgp.peering.peering import Plan, Refused, Settings
 from bgp.peering.planned import PlannedPeer
-from bgp.speaker.interface import IPAddress
+from bgp.speaker.interface import IPAddress, Peer
 from libcalico.model.keys import Key
+
+T = TypeVar("T", Peer, PlannedPeer)
 
 
 class Fate(enum.Enum):
@@ -82,7 +84,7 @@ def _session(
     return SessionChange(address, fate, kind, remote_as, (*reset, *other))
 
 
-def _differing(old: Any, new: Any, without: tuple[str, ...] = ()) -> tuple[str, ...]:
+def _differing(old: T, new: T, without: tuple[str, ...] = ()) -> tuple[str, ...]:
     differences = []
     for each in fields(old):
         was, now = getattr(old, each.name), getattr(new, each.name)
@@ -95,7 +97,7 @@ def _differing(old: Any, new: Any, without: tuple[str, ...] = ()) -> tuple[str, 
     return tuple(differences)
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if isinstance(value, enum.Enum):
         return str(value.value)
     if isinstance(value, tuple):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Any
 
 from bgp.cluster.view import ClusterView, NodeView
 from bgp.peering import reflectors
@@ -29,6 +28,7 @@ from bgp.speaker.interface import (
 from libcalico import durations
 from libcalico.errors import MuslinError
 from libcalico.host_address import A_HOST, is_host
+from libcalico.model.resources.bgp import BGPPassword, BGPPeerSpec
 from libcalico.selectors import selectors
 
 DEFAULT_AS = 64512
@@ -71,7 +71,7 @@ def passive(own: IPAddress, other: IPAddress) -> bool:
 
 def mesh(view: ClusterView, local: Local) -> list[PlannedPeer]:
     """The sessions of the node-to-node mesh, or with the reflectors that stand in for it."""
-    if view.default("nodeToNodeMeshEnabled") is False or local.node.cluster_id:
+    if view.defaults.nodeToNodeMeshEnabled is False or local.node.cluster_id:
         return []
     chosen = {node.name for node in reflectors.automatic(view)}
     others = [
@@ -85,9 +85,9 @@ def mesh(view: ClusterView, local: Local) -> list[PlannedPeer]:
         return []
     terms = _Terms(
         restart_time=_seconds(
-            "nodeMeshMaxRestartTime", view.default("nodeMeshMaxRestartTime"), DEFAULT_RESTART_TIME
+            "nodeMeshMaxRestartTime", view.defaults.nodeMeshMaxRestartTime, DEFAULT_RESTART_TIME
         ),
-        password=_password("spec.nodeMeshPassword", view.default("nodeMeshPassword"), local),
+        password=_password("spec.nodeMeshPassword", view.defaults.nodeMeshPassword, local),
     )
     targets = [
         _Target(address, listen_port(view, node.name), as_of(view, node), node.name)
@@ -98,7 +98,7 @@ def mesh(view: ClusterView, local: Local) -> list[PlannedPeer]:
     return [_planned(local, target, MESH, terms) for target in targets]
 
 
-def explicit(view: ClusterView, local: Local, spec: Any) -> list[PlannedPeer]:
+def explicit(view: ClusterView, local: Local, spec: BGPPeerSpec) -> list[PlannedPeer]:
     """The sessions that one BGPPeer gives this node, from either end of it."""
     named = _selected(view, spec.node, spec.nodeSelector)
     if spec.localWorkloadSelector:
@@ -124,7 +124,7 @@ def explicit(view: ClusterView, local: Local, spec: Any) -> list[PlannedPeer]:
     return planned
 
 
-def _targets(view: ClusterView, local: Local, spec: Any, named: list[str]) -> list[_Target]:
+def _targets(view: ClusterView, local: Local, spec: BGPPeerSpec, named: list[str]) -> list[_Target]:
     if not spec.peerSelector:
         if view.me not in named:
             return []
@@ -146,7 +146,7 @@ def _targets(view: ClusterView, local: Local, spec: Any, named: list[str]) -> li
     ]
 
 
-def _terms(view: ClusterView, local: Local, spec: Any) -> _Terms:
+def _terms(view: ClusterView, local: Local, spec: BGPPeerSpec) -> _Terms:
     """What a BGPPeer asks for. Raises `NotHeld` or `ValueError` for what cannot be (BGP-6)."""
     if spec.ttlSecurity and not 0 < spec.ttlSecurity < 255:
         raise NotHeld(f"spec.ttlSecurity: {spec.ttlSecurity} is not valid: 1 to 254 hops")
@@ -172,7 +172,7 @@ def _terms(view: ClusterView, local: Local, spec: Any) -> _Terms:
     )
 
 
-def _next_hop(spec: Any) -> NextHop:
+def _next_hop(spec: BGPPeerSpec) -> NextHop:
     if spec.keepOriginalNextHop and not spec.nextHopMode:
         return NextHop.KEEP_EXTERNAL
     try:
@@ -182,7 +182,7 @@ def _next_hop(spec: Any) -> NextHop:
         raise NotHeld(f"spec.nextHopMode: {spec.nextHopMode!r} is not valid: {rule}") from None
 
 
-def _reachable_by(spec: Any) -> IPAddress | None:
+def _reachable_by(spec: BGPPeerSpec) -> IPAddress | None:
     if not spec.reachableBy:
         return None
     gateway = ip_address(spec.reachableBy)
@@ -193,7 +193,7 @@ def _reachable_by(spec: Any) -> IPAddress | None:
     return gateway
 
 
-def _password(field: str, reference: Any, local: Local) -> str:
+def _password(field: str, reference: BGPPassword | None, local: Local) -> str:
     """The password that a reference names; empty where there is none."""
     if reference is None:
         return ""
@@ -257,13 +257,13 @@ def _selected(view: ClusterView, node: str, selector: str) -> list[str]:
 
 def as_of(view: ClusterView, node: NodeView) -> int:
     """The AS number of a node."""
-    return node.asn or view.default("asNumber") or DEFAULT_AS
+    return node.asn or view.defaults.asNumber or DEFAULT_AS
 
 
 def listen_port(view: ClusterView, node: str) -> int:
     """The port on which a node listens. A value that is no port counts as not set."""
     own = view.configurations.get(f"node.{node}")
-    port: int = (own.listenPort if own is not None else 0) or view.default("listenPort") or 0
+    port: int = (own.listenPort if own is not None else 0) or view.defaults.listenPort or 0
     return port if 0 < port < 65536 else BGP_PORT
 
 

@@ -73,12 +73,12 @@ def plan(view: ClusterView, settings: Settings, passwords: Passwords | None = No
         return Plan()
     local = Local(
         node=me,
-        asn=me.asn or view.default("asNumber") or DEFAULT_AS,
+        asn=me.asn or view.defaults.asNumber or DEFAULT_AS,
         port=expansion.listen_port(view, me.name),
         identifier=router_id(me, settings.router_id),
         hold_time=settings.hold_time,
         max_prefixes=settings.max_prefixes,
-        listen_any=view.default("bindMode") == "None",
+        listen_any=view.defaults.bindMode == "None",
         clusters=reflectors.cluster_ids(view),
         passwords=passwords or Passwords(),
     )

@@ -37,7 +37,7 @@ class Tags:
 
 def tags(view: ClusterView) -> Tags:
     """The tags of this node's routes."""
-    names = {each.name: each.value for each in view.default("communities") or ()}
+    names = {each.name: each.value for each in view.defaults.communities}
     own = view.configurations.get(f"node.{view.me}")
     source, advertisements = (
         f"BGPConfiguration(node.{view.me})",
@@ -46,7 +46,7 @@ def tags(view: ClusterView) -> Tags:
     if not advertisements:
         source, advertisements = (
             "BGPConfiguration(default)",
-            view.default("prefixAdvertisements") or [],
+            view.defaults.prefixAdvertisements,
         )
     entries, problems = [], []
     for index, each in enumerate(advertisements):

@@ -21,9 +21,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import ip_network
-from typing import Any
 
 from bgp.speaker.interface import IPNetwork
+from libcalico.model.resources.bgpfilter import (
+    BGPFilterOperation,
+    BGPFilterRule,
+    BGPFilterSpec,
+)
 from libcalico.model.validation.bgpfilter import MAX_OPERATIONS, MAX_PREPENDED
 
 MAX_PRIORITY = 2_147_483_647
@@ -106,7 +110,7 @@ Rules = Mapping[tuple[str, int], tuple[Rule, ...]]
 """Rules by direction and IP version."""
 
 
-def compiled(name: str, spec: Any) -> Rules:
+def compiled(name: str, spec: BGPFilterSpec) -> Rules:
     """The rules of one BGPFilter. Raises `ValueError` that names field and value (FLT-2)."""
     rules = {}
     for direction in (EXPORT, IMPORT):
@@ -132,7 +136,7 @@ def run(filters: Sequence[Rules], direction: str, subject: Subject) -> Verdict:
     return Verdict(None, subject)
 
 
-def _rule(rule: Any, version: int, where: str) -> Rule:
+def _rule(rule: BGPFilterRule, version: int, where: str) -> Rule:
     if rule.action not in ("Accept", "Reject"):
         raise ValueError(f"{where}.action: {rule.action!r} is not valid: Accept or Reject")
     tests: list[_Test] = []
@@ -170,7 +174,7 @@ def _rule(rule: Any, version: int, where: str) -> Rule:
     return Rule(tuple(tests), rule.action == "Accept", steps)
 
 
-def _net_test(rule: Any, version: int, where: str) -> _Test:
+def _net_test(rule: BGPFilterRule, version: int, where: str) -> _Test:
     try:
         cidr = ip_network(rule.cidr, strict=False)
     except ValueError:
@@ -181,7 +185,8 @@ def _net_test(rule: Any, version: int, where: str) -> _Test:
     if operator not in ("Equal", "NotEqual", "In", "NotIn"):
         rule_text = "Equal, NotEqual, In or NotIn"
         raise ValueError(f"{where}.matchOperator: {operator!r} is not valid: {rule_text}")
-    low, high = cidr.prefixlen, cidr.max_prefixlen
+    low: int = cidr.prefixlen
+    high: int = cidr.max_prefixlen
     if rule.prefixLength is not None:
         low = low if rule.prefixLength.min is None else rule.prefixLength.min
         high = high if rule.prefixLength.max is None else rule.prefixLength.max
@@ -217,7 +222,7 @@ def _carries(subject: Subject, community: str) -> bool:
     return community in subject.communities or community in subject.large_communities
 
 
-def _step(operation: Any, where: str) -> _Step:
+def _step(operation: BGPFilterOperation, where: str) -> _Step:
     if operation.addCommunity is not None:
         value = _community(operation.addCommunity.value or "", f"{where}.addCommunity")
         return lambda subject: subject.tagged([value])

@@ -8,9 +8,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
+
+from bgp.sessions.status import PeerEntry
 
 
 class Metrics:
@@ -71,7 +72,7 @@ class Metrics:
         with contextlib.suppress(KeyError):
             self.peer_ups.remove(peer)
 
-    def tell(self, peers: Iterable[dict[str, Any]], prefixes: int, rejected: int) -> None:
+    def tell(self, peers: Iterable[PeerEntry], prefixes: int, rejected: int) -> None:
         """The gauges, from the status of the peers."""
         counts = {"up": 0, "start": 0}
         each_peer = (self._received, self._sent, self._stale, self._not_taken, self._since)

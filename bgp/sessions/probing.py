@@ -149,7 +149,7 @@ class _Watched:
 
 
 class Doctor:
-    """Keeps `found`, the diagnosis of each session that has one, up to date."""
+    """Keeps `diagnoses`, of each session that has one, up to date."""
 
     def __init__(self, sessions: Sessions, changed: Callable[[], None]) -> None:
         self._sessions, self._changed = sessions, changed

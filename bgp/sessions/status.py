@@ -41,7 +41,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypedDict
 
 from libcalico.model.base.meta import now_text
 from libcalico.process import status_file
@@ -53,6 +53,61 @@ ESTABLISHED = "Established"
 NOTICE = 330.0
 """How long a NOTIFICATION stands, in seconds: BIRD does not even listen for up to 300 s after one
 (`error wait time`), so that a refusal then says nothing new."""
+
+
+class PeerEntry(TypedDict):
+    """One peer in the status file."""
+
+    address: str
+    type: str
+    node: str
+    state: str
+    since: str
+    session: int
+    info: str
+    error: str
+    cause: str
+    seen: str
+    fix: str
+    asn: int
+    received: int
+    stale: int
+    refused: int
+    refused_paths: dict[str, str]
+    sent: int
+    graceful_restart: str
+    reflector_client: bool
+    leaving: bool
+
+
+class Refused(TypedDict):
+    """A peering that cannot be held, in the status file."""
+
+    peer: str
+    reason: str
+
+
+class Condition(TypedDict):
+    """What an operator should know of an object, in the status file."""
+
+    object: str
+    reason: str
+
+
+class StatusDocument(TypedDict):
+    """The status file, without what `libcalico.process.status_file` adds."""
+
+    router_id: str
+    local_as: int
+    speaker: str
+    start_complete: bool
+    datastore: bool
+    felix: bool
+    draining: bool
+    peers: list[PeerEntry]
+    refused: list[Refused]
+    felix_refused: dict[str, str]
+    conditions: list[Condition]
 
 
 @dataclass
@@ -103,7 +158,7 @@ class PeerStatus:
 class Writer:
     """Writes the status file whenever `changed` was called, and now and then."""
 
-    def __init__(self, collect: Callable[[], dict[str, Any]]) -> None:
+    def __init__(self, collect: Callable[[], StatusDocument]) -> None:
         self._collect = collect
         self._changed = asyncio.Event()
 

@@ -65,7 +65,7 @@ def topology(view: ClusterView) -> Topology:
     for name, node in sorted(view.nodes.items()):
         if not node.addresses:
             continue
-        asn = node.asn or view.default("asNumber") or DEFAULT_AS
+        asn = node.asn or view.defaults.asNumber or DEFAULT_AS
         places[name] = Place(name, asn, True, clusters.get(name, ""), node.draining)
         plan = peering.plan(replace(view, me=name), settings, passwords)
         refused += [(name, each.source, each.reason) for each in plan.refused]

@@ -10,7 +10,7 @@ import asyncio
 import threading
 from collections.abc import Coroutine
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ class Beside:
         self._thread.join()
         self._loop.close()
 
-    def do(self, work: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
+    def do(self, work: Coroutine[None, None, T]) -> asyncio.Future[T]:
         """Run it there; the result is of this loop. To cancel it cancels the work."""
         return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 

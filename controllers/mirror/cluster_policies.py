@@ -66,7 +66,7 @@ class ClusterNetworkPolicy(Object, kw_only=True):
     status: Status = msgspec.field(default_factory=Status)
 
     @property
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """The parts that the conversion reads."""
         metadata = {"name": self.metadata.name}
         return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": self.spec}
@@ -268,8 +268,17 @@ class ClusterPolicies:
 class _Following(Mirror[ClusterNetworkPolicy]):
     """The mirror, which tells its owner of every policy."""
 
-    def __init__(self, owner: ClusterPolicies, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
+    def __init__(
+        self,
+        owner: ClusterPolicies,
+        family: Family[ClusterNetworkPolicy],
+        client: Client,
+        store: Datastore,
+        *,
+        workers: int,
+        period: float,
+    ) -> None:
+        super().__init__(family, client, store, workers=workers, period=period)
         self._owner = owner
 
     def put(self, name: Name, value: ClusterNetworkPolicy) -> None:
@@ -336,7 +345,7 @@ class _NodeSink:
         self._owner.convert_again()
 
 
-def _condition(problem: str) -> dict[str, Any]:
+def _condition(problem: str) -> dict[str, str]:
     return {
         "type": ENFORCED,
         "status": "False",

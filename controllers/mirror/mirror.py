@@ -19,7 +19,7 @@ import logging
 from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from msgspec.structs import replace
 
@@ -59,7 +59,14 @@ class Kept:
     reason: str
 
 
-Wanted = Any
+class Mirrored(Protocol):
+    """A resource that is compared by its spec."""
+
+    @property
+    def spec(self) -> object: ...
+
+
+Wanted = Mirrored | Kept | None
 """A resource, `Kept`, or None: it is to be gone."""
 
 
@@ -106,7 +113,7 @@ class Mirror(Generic[T]):
         self._family, self._store = family, store
         self._workers, self._period = workers, period
         self._wanted: dict[ResourceKey, Wanted] = {}
-        self._stored: dict[ResourceKey, Any] = {}
+        self._stored: dict[ResourceKey, object] = {}
         self._stored_whole = False
         self._ready = asyncio.Event()
         self.queue: WorkQueue[ResourceKey] = WorkQueue()

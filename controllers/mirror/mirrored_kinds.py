@@ -7,8 +7,6 @@ tests/controllers/test_mirrors.py.
 
 from __future__ import annotations
 
-from typing import Any
-
 from controllers.mirror.mirror import Family
 from controllers.mirror.objects import (
     NAMESPACES,
@@ -26,7 +24,7 @@ from libcalico.kubernetes.objects import Object
 from libcalico.model.keys import ResourceKey
 
 
-def _document(value: Object, version: str, kind: str, **more: Any) -> dict[str, Any]:
+def _document(value: Object, version: str, kind: str, **more: object) -> dict[str, object]:
     metadata = {
         "name": value.metadata.name,
         "namespace": value.metadata.namespace,

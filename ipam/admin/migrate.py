@@ -18,7 +18,6 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from ipaddress import ip_network
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -40,6 +39,7 @@ from libcalico.datastore.interface import (
 )
 from libcalico.errors import MuslinError
 from libcalico.model.keys import BlockKey
+from libcalico.model.resources.pool import IPPool
 from libcalico.pools import network_of
 
 TO = "muslin/migrating-to"
@@ -56,7 +56,7 @@ async def find(store: Datastore, name: str) -> Entry:
     raise MuslinError(f"there is no IP pool {name}; there are: {', '.join(known) or 'none'}")
 
 
-def _is_cidr(text: str, pool: Any) -> bool:
+def _is_cidr(text: str, pool: IPPool) -> bool:
     with suppress(ValueError):
         return ip_network(text, strict=False) == network_of(pool)
     return False
@@ -72,7 +72,7 @@ async def look(store: Datastore, old: Entry, new: Entry) -> Plan:
     return plan(old.value, new.value, seen, labels, time.time_ns())
 
 
-def target_of(old: Any) -> str:
+def target_of(old: IPPool) -> str:
     """The pool that a pool is being moved to, or an empty text."""
     return str(old.metadata.annotations.get(TO, ""))
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from ipaddress import ip_network
-from typing import Any
 
 from ipam.admin.check import Record, check
 from ipam.allocator.claims import DEFAULT_BLOCK_LIMIT
@@ -25,6 +24,7 @@ from ipam.records.snapshot import Snapshot
 from libcalico.errors import InvalidValue
 from libcalico.model import Block
 from libcalico.model.keys import AffinityKey, IPNetwork
+from libcalico.model.resources.pool import IPPool
 from libcalico.selectors import selectors
 
 
@@ -76,8 +76,8 @@ class Plan:
 
 
 def plan(
-    old: Any,
-    new: Any,
+    old: IPPool,
+    new: IPPool,
     snapshot: Snapshot,
     labels: Mapping[str, Mapping[str, str]],
     now: int = 0,
@@ -137,7 +137,7 @@ def rested(block: Block, now: int, cooldown: int) -> Block:
     return edit.result()
 
 
-def _fit(old: Any, new: Any, source: Pool, target: Pool) -> tuple[list[str], list[str]]:
+def _fit(old: IPPool, new: IPPool, source: Pool, target: Pool) -> tuple[list[str], list[str]]:
     """(what forbids the move, what changes with it)."""
     problems: list[str] = []
     if source.name == target.name:

@@ -24,12 +24,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from ipaddress import IPv6Network, ip_interface, ip_network
-from typing import Any
 
 from ipam.records.pools import DEFAULT_BLOCK_SIZE, Pool, usable
 from ipam.records.snapshot import tunnel_texts
 from libcalico import pools
-from libcalico.datastore.interface import Datastore, Selection
+from libcalico.datastore.interface import Datastore, Entry, Selection
 from libcalico.errors import InvalidValue
 from libcalico.model.keys import BlockKey, IPNetwork
 from libcalico.model.resources.node import Node
@@ -232,7 +231,7 @@ def _some(texts: Sequence[str], shown: int = 3) -> str:
     return ", ".join(texts[:shown]) + rest
 
 
-def _ranges(settings: Iterable[Any], name: str, what: str) -> Iterator[Taken]:
+def _ranges(settings: Iterable[Entry], name: str, what: str) -> Iterator[Taken]:
     for entry in settings:
         for one in getattr(entry.value.spec, name, None) or []:
             with suppress(ValueError):

@@ -43,7 +43,7 @@ async def claim_one(
     reserved: Sequence[IPNetwork] = (),
     max_blocks: int = 0,
 ) -> IPNetwork:
-    """Claim one more block in `pools` for `host`, which holds `held` blocks there already.
+    """Claim one more block in `pools` for `host`, which holds `block_count` blocks there already.
 
     Blocks that are `reserved` as a whole are passed over. Raises `BlockLimit`, or
     `PoolsExhausted` if no block is free (borrowing may then help).

@@ -19,6 +19,7 @@ from ipam.records import blocks
 from libcalico.datastore.interface import Change, Delete, Entry, Put, revision_of
 from libcalico.model.codec import encode_value
 from libcalico.model.keys import BlockKey, IPNetwork, Key, ResourceKey
+from libcalico.model.resources.ipam import Block
 
 Remembered = Callable[[IPNetwork], Sequence[Use]]
 Foreign = Callable[[], Awaitable[str]]
@@ -124,7 +125,7 @@ class View:
                 self._lost[key] = known
         self._entries.update(entries)
 
-    def before(self, key: BlockKey) -> Any:
+    def before(self, key: BlockKey) -> Block | None:
         """The value of a block as it was known before another writer deleted it, or as it is."""
         entry = self._entries.get(key) or self._lost.get(key)
         return entry.value if entry else None

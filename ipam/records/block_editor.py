@@ -2,8 +2,8 @@
 
 A group of requests touches one block again and again; copying 4,096 ordinals each time would
 cost more than everything else. `BlockEditor` copies once, keeps its indexes, and `result` is the
-new block. An editor's caller chooses first (`free`, `held`) and changes when all else is clear:
-there is no undo.
+new block. A caller chooses first (`free`, `ordinals_of`) and changes when all else is clear: no
+change is undone.
 
 Cooling (docs/reference/data-model.md#block, #release): where the operator set a cool-down, a
 released ordinal stays allocated to an attribute that says only `releasedAt`; `collect` frees it

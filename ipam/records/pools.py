@@ -15,12 +15,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from ipaddress import IPv4Address, IPv6Address, ip_network
-from typing import Any
 
 from ipam.records.errors import NoPool, NotInPool
 from libcalico.datastore.interface import Entry
 from libcalico.errors import InvalidValue
 from libcalico.model.keys import IPNetwork
+from libcalico.model.resources.pool import IPPool
+from libcalico.model.resources.reservation import IPReservation
 from libcalico.selectors import selectors
 
 log = logging.getLogger(__name__)
@@ -60,7 +61,7 @@ class Pool:
         return self.cidr.version
 
 
-def from_resource(resource: Any, revision: int = 0) -> Pool:
+def from_resource(resource: IPPool, revision: int = 0) -> Pool:
     """The pool of an `IPPool`; absent fields mean Calico's defaults.
 
     Raises InvalidValue for a CIDR that is none, or a block size that its family cannot have.
@@ -107,7 +108,7 @@ def usable(entries: Iterable[Entry]) -> list[Pool]:
     return pools
 
 
-def reserved_networks(resources: Iterable[Any]) -> list[IPNetwork]:
+def reserved_networks(resources: Iterable[IPReservation]) -> list[IPNetwork]:
     """The networks of stored IPReservations; one that is no network is named and left out."""
     networks: list[IPNetwork] = []
     for resource in resources:

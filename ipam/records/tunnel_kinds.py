@@ -6,7 +6,6 @@ Tested in tests/ipam/test_tunnels.py.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
@@ -43,7 +42,9 @@ class Tunnel:
         if self.part:
             empty = NodeBGPSpec() if self.part == "bgp" else NodeWireguardSpec()
             holder = getattr(spec, self.part) or empty
-            changed: Any = msgspec.structs.replace(holder, **{self.field: address})
+            changed: NodeBGPSpec | NodeWireguardSpec | None = msgspec.structs.replace(
+                holder, **{self.field: address}
+            )
             if changed == NodeWireguardSpec():
                 changed = None
             spec = msgspec.structs.replace(spec, **{self.part: changed})

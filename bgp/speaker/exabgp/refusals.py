@@ -45,7 +45,7 @@ class Refusals:
     async def usable(
         self, desired: Peers, current: Peers, complaint: Complaint, now: float
     ) -> Peers:
-        """As much of a wish as ExaBGP takes. `held`: the definitions that it has now."""
+        """As many of the desired peers as ExaBGP accepts; `current`: those that it has now."""
         first = await complaint(desired.values())
         if not first:
             self._why = []
