@@ -55,12 +55,12 @@ def parse_args(text: str) -> tuple[tuple[str, str], ...]:
 def parse_capabilities(text: str) -> dict[str, Any]:
     """CAP_ARGS as an object. Raises InvalidValue."""
     try:
-        found = msgspec.json.decode(text) if text else {}
+        capabilities = msgspec.json.decode(text) if text else {}
     except NO_DOCUMENT as problem:
         raise InvalidValue("CAP_ARGS", text, f"a JSON object: {problem}") from None
-    if not isinstance(found, dict):
+    if not isinstance(capabilities, dict):
         raise InvalidValue("CAP_ARGS", text, "a JSON object")
-    return found
+    return capabilities
 
 
 def run(verb: str, name: str, netns: str, environ: Mapping[str, str], cache: Path) -> str:

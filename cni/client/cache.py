@@ -70,11 +70,11 @@ class Cache:
         self, network: str, version: str, container_id: str, ifname: str
     ) -> dict[str, Any] | None:
         """The remembered result in `version`, None when there is none that can be read."""
-        found = self.read(network, container_id, ifname)
-        if found is None or not bytes(found.result):
+        entry = self.read(network, container_id, ifname)
+        if entry is None or not bytes(entry.result):
             return None
         try:
-            return as_document(decode(bytes(found.result), version), version)
+            return as_document(decode(bytes(entry.result), version), version)
         except CNIError:
             return None
 
@@ -82,8 +82,8 @@ class Cache:
         """All attachments of a network."""
         if not self.folder.is_dir():
             return []
-        found = [_decoded(path) for path in sorted(self.folder.iterdir())]
-        return [entry for entry in found if entry is not None and entry.networkName == network]
+        entries = [_decoded(path) for path in sorted(self.folder.iterdir())]
+        return [entry for entry in entries if entry is not None and entry.networkName == network]
 
 
 def _decoded(path: Path) -> Cached | None:

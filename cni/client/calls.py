@@ -180,13 +180,13 @@ class Client:
 
     def validate(self, network: Network) -> None:
         """Every plugin is there and speaks exactly the network's version (VER-14)."""
-        wanted = network.version or "0.1.0"
+        config_version = network.version or "0.1.0"
         for plugin in network.plugins:
             spoken = self.versions(plugin["type"])
-            if wanted not in spoken:
+            if config_version not in spoken:
                 raise CNIError(
                     Code.INCOMPATIBLE_VERSION,
-                    f"plugin {plugin['type']} does not support config version {wanted!r}",
+                    f"plugin {plugin['type']} does not support config version {config_version!r}",
                 )
 
     def _remembered(self, network: Network, to: Attachment) -> dict[str, Any] | None:

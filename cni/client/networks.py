@@ -67,11 +67,11 @@ def load(folder: Path, name: str) -> Network:
     if not lists and not singles:
         raise NetworkError(f"no net configurations found in {folder}")
     for path in lists:
-        if (found := parse(path.read_bytes(), str(path), folder)).name == name:
-            return found
+        if (network := parse(path.read_bytes(), str(path), folder)).name == name:
+            return network
     for path in singles:
-        if (found := parse_single(path.read_bytes(), str(path))).name == name:
-            return found
+        if (network := parse_single(path.read_bytes(), str(path))).name == name:
+            return network
     raise NetworkError(f"no net configuration with name {name!r} in {folder}")
 
 

@@ -85,15 +85,15 @@ def plan(settings: Settings, environ: Mapping[str, str]) -> Plan:
         mtu = int(settings.values["CNI_MTU"]) if environ.get("CNI_MTU") else 0
         conflist = default_conflist(mtu, settings.values["LOG_LEVEL"])
         return Plan(encoded(conflist).decode(), True, True, Credentials())
-    found = credentials.gather(template.names(text), settings)
+    gathered = credentials.gather(template.names(text), settings)
     values: dict[str, Any] = {
         one.placeholder: settings.values[one.name] for one in VARIABLES if one.placeholder
     }
     for name in ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"):
         values[name] = credentials.value_of(settings, name)
     never = dict.fromkeys(credentials.ASKING, "")
-    rendered = template.render(text, {**values, **never, **found.values}, source)
-    return Plan(rendered, _is_list(rendered, source), False, found)
+    rendered = template.render(text, {**values, **never, **gathered.values}, source)
+    return Plan(rendered, _is_list(rendered, source), False, gathered)
 
 
 def write(settings: Settings, chosen: Plan, chained: Sequence[str] = ()) -> Path:
@@ -233,8 +233,10 @@ def _spoken(settings: Settings, types: set[str]) -> dict[str, list[str]]:
     return spoken
 
 
-def _write_credentials(folder: Folder, found: Credentials) -> None:
-    tls = {name.partition("/")[2]: content for name, content in found.files.items() if "/" in name}
+def _write_credentials(folder: Folder, gathered: Credentials) -> None:
+    tls = {
+        name.partition("/")[2]: content for name, content in gathered.files.items() if "/" in name
+    }
     if any(tls.values()) or (tls and folder.exists(credentials.TLS_FOLDER)):
         with folder.inner(credentials.TLS_FOLDER) as inner:
             for name, content in tls.items():
@@ -242,9 +244,9 @@ def _write_credentials(folder: Folder, found: Credentials) -> None:
                     inner.remove(name)
                 else:
                     inner.replace(name, content, 0o600)
-    for name, content in found.files.items():
+    for name, content in gathered.files.items():
         if content is not None and "/" not in name:
-            folder.replace(name, content, found.mode)
+            folder.replace(name, content, gathered.mode)
 
 
 def _warn(settings: Settings, name: str, chosen: Plan, content: bytes) -> None:

@@ -39,8 +39,8 @@ class Folder:
 
     def read(self, name: str) -> bytes | None:
         """The bytes of the regular file `name`; None when it is missing or something else."""
-        found = self._look(name)
-        return found[1] if found else None
+        entry = self._look(name)
+        return entry[1] if entry else None
 
     def _look(self, name: str) -> tuple[int, bytes] | None:
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

@@ -39,7 +39,7 @@ class Keeper:
         self, environ: Mapping[str, str], settings: Settings, chained: Sequence[str] = ()
     ) -> None:
         self._environ, self._settings, self._chained = environ, settings, chained
-        self._seen, self._told = b"", ""
+        self._seen, self._last_error = b"", ""
 
     def look(self) -> bool:
         """Write if something changed since the last time; whether all is well."""
@@ -50,11 +50,11 @@ class Keeper:
             chosen = configuration.plan(self._settings, self._environ)
             configuration.write(self._settings, chosen, self._chained)
         except (MuslinError, OSError) as error:
-            if str(error) != self._told:
+            if str(error) != self._last_error:
                 log.error("the CNI configuration is not written: %s", error)
-                self._told = str(error)
+                self._last_error = str(error)
             return False
-        self._seen, self._told = now, ""
+        self._seen, self._last_error = now, ""
         return True
 
     def seen(self) -> None:

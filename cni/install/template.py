@@ -24,7 +24,7 @@ class TemplateError(MuslinError):
 
 def names(text: str) -> list[str]:
     """The placeholders that `text` names, without underscores, each once, in order."""
-    return list(dict.fromkeys(found.strip("_") for found in PLACEHOLDER.findall(text)))
+    return list(dict.fromkeys(placeholder.strip("_") for placeholder in PLACEHOLDER.findall(text)))
 
 
 def render(text: str, values: Mapping[str, str | Callable[[], str]], source: str) -> str:
@@ -42,12 +42,12 @@ def render(text: str, values: Mapping[str, str | Callable[[], str]], source: str
         value = values[name]
         chosen[name] = value if isinstance(value, str) else value()
 
-    def fill(found: re.Match[str]) -> str:
-        name = found.group().strip("_")
+    def fill(match: re.Match[str]) -> str:
+        name = match.group().strip("_")
         inside = json.dumps(chosen[name], ensure_ascii=False)[1:-1]
         bare = ":" in inside and name == "KUBERNETES_SERVICE_HOST"
         # An IPv6 address stands in an URL, where only brackets tell it from its port.
-        return f"[{inside}]" if bare and text[: found.start()][-1:] != "[" else inside
+        return f"[{inside}]" if bare and text[: match.start()][-1:] != "[" else inside
 
     return PLACEHOLDER.sub(fill, text)
 

@@ -76,8 +76,8 @@ class Number:
 
     def __call__(self, file: Path) -> int:
         """Raises OSError, or ValueError for what is no number."""
-        found = os.stat(file)
-        seen = (found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size)
+        status = os.stat(file)
+        seen = (status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size)
         if seen != self._seen:
             self._number = int(file.read_text().strip())
             self._seen = seen
@@ -86,7 +86,7 @@ class Number:
 
 @dataclass(slots=True)
 class DaemonContext:
-    """Shared by all calls of one daemon. `told`: warnings that are said once."""
+    """Shared by all calls of one daemon. `done_once`: profiles ensured, warnings logged."""
 
     settings: Settings
     node: str
@@ -101,7 +101,7 @@ class DaemonContext:
     memory: DelCaches = field(default_factory=DelCaches)
     flows: Forgetter = field(default_factory=Forgetter)
     mtu: Number = field(default_factory=Number)
-    told: set[str] = field(default_factory=set)
+    done_once: set[str] = field(default_factory=set)
     records: Records = field(init=False)
     undoing: set[asyncio.Task[Any]] = field(default_factory=set)
     threads: ThreadPoolExecutor = field(

@@ -49,6 +49,6 @@ class DelCaches:
         """Forget everything."""
         self._kept.clear()
 
-    def take(self, attachment: Attachment) -> DelCache | None:
+    def pop(self, attachment: Attachment) -> DelCache | None:
         """What is remembered, for the last time."""
         return self._kept.pop(attachment, None)

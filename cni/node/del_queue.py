@@ -50,10 +50,14 @@ class DelQueue:
         self,
         directory: Path,
         replay: Replay,
-        told: Callable[[Collection[str]], None] = lambda containers: None,
+        containers_changed: Callable[[Collection[str]], None] = lambda containers: None,
     ) -> None:
         """`told`: hears after each pass of the containers whose release still waits."""
-        self._directory, self._replay, self._told = directory, replay, told
+        self._directory, self._replay, self._containers_changed = (
+            directory,
+            replay,
+            containers_changed,
+        )
         self._directory_text = f"{directory}/"
         self._wake = asyncio.Event()
         self._released_at: dict[str, float] = {}
@@ -124,10 +128,10 @@ class DelQueue:
 
     def _records(self) -> list[Path]:
         try:
-            found = sorted(self._directory.iterdir())
+            paths = sorted(self._directory.iterdir())
         except FileNotFoundError:
             return []
-        return [path for path in found if path.suffix == ".json" and path.name[0] != "."]
+        return [path for path in paths if path.suffix == ".json" and path.name[0] != "."]
 
     def sweep(self) -> None:
         """Remove unfinished files that nobody writes any more."""
@@ -161,18 +165,18 @@ class DelQueue:
                 done = False
             complete = complete and done
         PENDING.set(self.count())
-        self._told(set() if complete else self._containers())
+        self._containers_changed(set() if complete else self._containers())
         return complete
 
     def _containers(self) -> set[str]:
         """Of all records that are no late ADD's."""
-        found = set()
+        containers = set()
         for path in self._records():
             with contextlib.suppress(OSError, protocol.ProtocolError):
                 data = _read(path)
                 if data is not None and path.name not in self._released_at:
-                    found.add(protocol.decode_pending(data).env.get("CNI_CONTAINERID", ""))
-        return found - {""}
+                    containers.add(protocol.decode_pending(data).env.get("CNI_CONTAINERID", ""))
+        return containers - {""}
 
     async def _replay_one(self, path: Path) -> bool:
         data = _read(path)

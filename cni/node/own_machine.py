@@ -56,11 +56,11 @@ def stored_addresses(node: Node) -> list[IPAddress]:
     texts = [node.spec.bgp.ipv4Address, node.spec.bgp.ipv6Address] if node.spec.bgp else []
     if not any(texts):
         texts = [one.address for one in node.spec.addresses if one.type == "InternalIP"]
-    found = []
+    stored = []
     for text in texts:
         with suppress(ValueError):
-            found.append(ip_interface(text).ip)
-    return found
+            stored.append(ip_interface(text).ip)
+    return stored
 
 
 def in_own_container_network() -> bool:
@@ -79,7 +79,7 @@ def in_own_container_network() -> bool:
         return True
 
 
-async def why_foreign(services: DaemonContext, *, runtime: bool, unknown: bool = True) -> str:
+async def why_foreign(context: DaemonContext, *, runtime: bool, unknown: bool = True) -> str:
     """Why this machine may not speak for its node (CNI-73). Raises DatastoreError.
 
     `runtime`: the container runtime can be asked for its sandboxes. `unknown`: nor may it for a
@@ -87,14 +87,14 @@ async def why_foreign(services: DaemonContext, *, runtime: bool, unknown: bool =
     """
     if not runtime and in_own_container_network():
         return "this container has a network of its own, and no CRI socket to ask the runtime"
-    entry = await services.store.get(ResourceKey("Node", services.node))
+    entry = await context.store.get(ResourceKey("Node", context.node))
     try:
-        here = await services.in_thread(_addresses)
+        here = await context.in_thread(_addresses)
     except (KernelError, OSError) as error:
         return f"the addresses of this machine cannot be read: {error}"
     if entry is not None and not unknown and not stored_addresses(entry.value):
         return ""
-    return foreign(services.node, entry.value if entry else None, here)
+    return foreign(context.node, entry.value if entry else None, here)
 
 
 def _addresses() -> frozenset[IPAddress]:

@@ -92,7 +92,7 @@ class Records:
         self._trouble = ""
         self._unwritten: dict[ResourceKey, Record] = {}
         self._dirty = asyncio.Event()
-        self.wanted = asyncio.Event()
+        self.comparison_due = asyncio.Event()
 
     def all(self) -> list[Record]:
         """Every record."""
@@ -194,7 +194,7 @@ class Records:
             holder = self._holders.get(address)
             if holder is None or holder.attachment.container_id == attachment.container_id:
                 continue
-            self.wanted.set()
+            self.comparison_due.set()
             raise CNIError(
                 Code.TRY_AGAIN_LATER,
                 f"address {address} is in use on this node by {holder.attachment}, and the"
@@ -228,20 +228,27 @@ def _unlink(file: Path) -> None:
 
 
 def _read(file: Path) -> Record:
-    found = msgspec.json.decode(file.read_bytes(), type=_File)
+    file_record = msgspec.json.decode(file.read_bytes(), type=_File)
     attachment = Attachment(
-        found.node, found.network, found.container, found.ifname, found.namespace, found.pod
+        file_record.node,
+        file_record.network,
+        file_record.container,
+        file_record.ifname,
+        file_record.namespace,
+        file_record.pod,
     )
-    addresses = tuple(parse_address(text) for text in found.addresses)
-    raw = bytes(found.endpoint)
+    addresses = tuple(parse_address(text) for text in file_record.addresses)
+    raw = bytes(file_record.endpoint)
     endpoint = decode_value(attachment.endpoint_key, raw) if raw != b"null" else None
-    return Record(attachment, found.link, addresses, endpoint, found.netns, found.inode)
+    return Record(
+        attachment, file_record.link, addresses, endpoint, file_record.netns, file_record.inode
+    )
 
 
 def inode_of(path: str) -> str:
     """What stands under a path, empty where nothing does."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except (OSError, ValueError):
         return ""
-    return f"{found.st_dev}:{found.st_ino}"
+    return f"{status.st_dev}:{status.st_ino}"

@@ -45,14 +45,14 @@ class EndpointWriter:
         attachment: Attachment,
         facts: PodFacts,
         mac: str,
-        wishes: EndpointRequest = NOTHING,
+        requested: EndpointRequest = NOTHING,
         interface: str = "",
     ) -> None:
         self._interface = interface
         self.tells_network = bool(interface)
         """Whether the endpoint names its network: no handle of ours does so then (GC)."""
         self.attachment, self._facts, self._mac = attachment, facts, mac
-        self._wishes = wishes
+        self._requested = requested
         self.key = attachment.endpoint_key
         # One uid and time for all attempts, so that what felix was offered is what is stored.
         self._fresh = stamp(WorkloadEndpoint(metadata=Metadata()))
@@ -60,9 +60,9 @@ class EndpointWriter:
 
     def companion(self) -> Companion:
         """For the allocator."""
-        return Companion(self.key, self.change, self.held)
+        return Companion(self.key, self.change, self.recorded)
 
-    def held(self, current: Entry | None) -> Sequence[IPAddress]:
+    def recorded(self, current: Entry | None) -> Sequence[IPAddress]:
         """The addresses that the stored endpoint records for this very container."""
         return recorded_addresses(current, self.attachment)
 
@@ -70,7 +70,7 @@ class EndpointWriter:
         """Write the endpoint over what is there, or create it."""
         before: WorkloadEndpoint = current.value if current else self._fresh
         endpoint = build(
-            self.attachment, self._facts, self._mac, addresses, before.metadata, self._wishes
+            self.attachment, self._facts, self._mac, addresses, before.metadata, self._requested
         )
         if self._interface:
             endpoint = _at(endpoint, self._interface)
@@ -92,7 +92,7 @@ def build(
     mac: str,
     addresses: Sequence[IPAddress],
     before: Metadata,
-    wishes: EndpointRequest = NOTHING,
+    requested: EndpointRequest = NOTHING,
 ) -> WorkloadEndpoint:
     """The endpoint; `before` supplies uid, creation time and annotations of others.
 
@@ -137,9 +137,9 @@ def build(
             ports=list(facts.ports),
             ipNATs=[
                 IPNAT(internalIP=str(own), externalIP=str(floating))
-                for floating, own in translations(wishes.floating, addresses)
+                for floating, own in translations(requested.floating, addresses)
             ],
-            allowSpoofedSourcePrefixes=list(wishes.sources),
+            allowSpoofedSourcePrefixes=list(requested.sources),
         ),
     )
 

@@ -118,10 +118,10 @@ class KubernetesPods:
 
     async def _ask_namespace(self, name: str) -> Mapping[str, str]:
         try:
-            found = await self._client.get(NAMESPACES, name)
+            namespace = await self._client.get(NAMESPACES, name)
         except KubernetesError as error:
             raise _refusal(f"namespace {name}", error) from error
-        return found.metadata.annotations or {}
+        return namespace.metadata.annotations or {}
 
 
 class _Known:

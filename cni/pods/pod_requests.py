@@ -126,10 +126,10 @@ def translations(
     return tuple(pairs)
 
 
-def check_families(wishes: EndpointRequest, wanted: AddressRequest) -> None:
+def check_families(requested: EndpointRequest, addressing: AddressRequest) -> None:
     """Raise CNIError 7 for a floating address of a family that the pod will not have."""
-    if wishes.floating:
-        translations(wishes.floating, [_ANY[family] for family in wanted.families])
+    if requested.floating:
+        translations(requested.floating, [_ANY[family] for family in addressing.families])
 
 
 def check_delegated(request: Request, facts: PodFacts) -> None:
@@ -209,7 +209,7 @@ def _families(request: Request, facts: PodFacts) -> tuple[int, ...]:
         return tuple(sorted(FAMILIES[name] for name in named))
     ipam = request.config.ipam
     chosen = tuple(
-        family for family, wanted in ((4, ipam.assign_ipv4), (6, ipam.assign_ipv6)) if wanted
+        family for family, enabled in ((4, ipam.assign_ipv4), (6, ipam.assign_ipv6)) if enabled
     )
     if not chosen:
         raise CNIError(

@@ -56,15 +56,15 @@ def _named_ports(document: Mapping[str, Any]) -> list[WorkloadEndpointPort]:
     args = document.get("args")
     cni = args.get("cni") if isinstance(args, Mapping) else None
     ports = cni.get("ports") if isinstance(cni, Mapping) else None
-    found = []
+    named = []
     for entry in ports if isinstance(ports, list) else []:
         if not isinstance(entry, Mapping):
             continue
         name, port = entry.get("name"), _port(entry.get("port", entry.get("containerPort")))
         protocol = PROTOCOLS.get(str(entry.get("protocol", "tcp")).lower())
         if isinstance(name, str) and name and port and protocol:
-            found.append(WorkloadEndpointPort(name=name, protocol=protocol, port=port))
-    return found
+            named.append(WorkloadEndpointPort(name=name, protocol=protocol, port=port))
+    return named
 
 
 def _mapped_ports(document: Mapping[str, Any]) -> list[WorkloadEndpointPort]:
@@ -73,7 +73,7 @@ def _mapped_ports(document: Mapping[str, Any]) -> list[WorkloadEndpointPort]:
     if not isinstance(runtime, Mapping):
         return []
     mappings = next((v for k, v in runtime.items() if str(k).lower() == "portmappings"), None)
-    found = []
+    ports = []
     for entry in mappings if isinstance(mappings, list) else []:
         if not isinstance(entry, Mapping):
             continue
@@ -81,7 +81,7 @@ def _mapped_ports(document: Mapping[str, Any]) -> list[WorkloadEndpointPort]:
         protocol = PROTOCOLS.get(str(entry.get("protocol", "tcp")).lower())
         address = entry.get("hostIP")
         if host and container and protocol:
-            found.append(
+            ports.append(
                 WorkloadEndpointPort(
                     protocol=protocol,
                     port=container,
@@ -89,7 +89,7 @@ def _mapped_ports(document: Mapping[str, Any]) -> list[WorkloadEndpointPort]:
                     hostIP=address if isinstance(address, str) else "",
                 )
             )
-    return found
+    return ports
 
 
 def _port(value: object) -> int:

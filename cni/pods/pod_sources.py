@@ -41,16 +41,16 @@ def own_access(config: DatastoreConfig, environ: Mapping[str, str]) -> Source | 
     named = (config.kubeconfig, config.kubeconfig_inline, config.k8s_api_endpoint)
     if not any(named) and not environ.get("KUBERNETES_SERVICE_HOST"):
         return None
-    found: list[Source] = []
+    sources: list[Source] = []
 
     def read() -> Access:
-        if not found:
-            found.append(find(config, environ))
-        return found[0]()
+        if not sources:
+            sources.append(find(config, environ))
+        return sources[0]()
 
     def refused(access: Access) -> None:
-        if found:
-            refuse(found[0], access)
+        if sources:
+            refuse(sources[0], access)
 
     # A kubeconfig may name a program; what only reads files needs no thread.
     return Renewing(read, refused) if config.kubeconfig or config.kubeconfig_inline else read
@@ -89,21 +89,21 @@ class PodSources:
     def status(self) -> dict[str, object]:
         """For the status file: every API that is followed."""
         own = {"own": self._own} if self._own is not None else {}
-        named = {access.told: pods for access, (pods, _) in self._named.items()}
+        named = {access.label: pods for access, (pods, _) in self._named.items()}
         return {
             name: {"warm": pods.warm, "error": pods.error, "requests": pods.requests}
             for name, pods in {**own, **named}.items()
         }
 
     def _follow(self, access: NamedAccess) -> KubernetesPods:
-        found = self._named.pop(access, None)
-        if found is None or found[1].done():
+        reader = self._named.pop(access, None)
+        if reader is None or reader[1].done():
             pods = KubernetesPods(access.source(self._host), self._node)
-            log.info("pods are asked of the API of a network configuration: %s", access.told)
-            found = pods, tasks.start(pods.run(), f"pods of {access.told}")
+            log.info("pods are asked of the API of a network configuration: %s", access.label)
+            reader = pods, tasks.start(pods.run(), f"pods of {access.label}")
         # The last used stands last.
-        self._named[access] = found
+        self._named[access] = reader
         if len(self._named) > FOLLOWED:
             oldest = next(iter(self._named))
             self._named.pop(oldest)[1].cancel()
-        return found[0]
+        return reader[0]

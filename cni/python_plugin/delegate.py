@@ -89,7 +89,7 @@ def run_delegate(
     die_with_parent, parent = _parent_death(), os.getpid()
     reading, feed = os.pipe()
     gather, writing = os.pipe()
-    report, told = os.pipe()
+    report, error_pipe = os.pipe()
     child = os.fork()
     if child == 0:
         try:
@@ -104,10 +104,10 @@ def run_delegate(
                 os.dup2(call.stderr, 2)
             os.execve(path, [path], env)
         except OSError as error:
-            os.write(told, b"%d" % (error.errno or 0))
+            os.write(error_pipe, b"%d" % (error.errno or 0))
         finally:
             os._exit(127)
-    for descriptor in (reading, writing, told):
+    for descriptor in (reading, writing, error_pipe):
         os.close(descriptor)
     out = bytearray()
     try:

@@ -116,15 +116,15 @@ def checked(data: bytes) -> tuple[int, int]:
             while closers:
                 # An empty container is left without looking for a comma.
                 at = space(at)
-                found = data[at : at + 1]
-                if found == closers[-1]:
+                character = data[at : at + 1]
+                if character == closers[-1]:
                     closers.pop()
                     at += 1
-                elif found == b",":
+                elif character == b",":
                     at = member(at + 1)
                     break
                 else:
-                    wrong("invalid character" if found else "unexpected end", at)
+                    wrong("invalid character" if character else "unexpected end", at)
             if not closers:
                 end = at
                 at = space(at)

@@ -101,5 +101,5 @@ def check_endpoint_name(attachment: Attachment) -> None:
     try:
         str(attachment.endpoint_key)
     except InvalidValue as error:
-        told = InvalidValue(error.field, error.value, error.rule, str(attachment))
-        raise CNIError(Code.INVALID_ENVIRONMENT, str(told)) from error
+        problem = InvalidValue(error.field, error.value, error.rule, str(attachment))
+        raise CNIError(Code.INVALID_ENVIRONMENT, str(problem)) from error

@@ -108,10 +108,10 @@ def _filled(first: DNS, second: DNS) -> DNS:
 
 def _capability(runtime: Mapping[str, Any]) -> DNS:
     """`runtimeConfig.dns`: members in any case, lists that may be null (CFG-10, CAP-09)."""
-    found = {key.lower(): value for key, value in runtime.items()}.get("dns")
-    if not isinstance(found, Mapping):
+    dns = {key.lower(): value for key, value in runtime.items()}.get("dns")
+    if not isinstance(dns, Mapping):
         return DNS()
-    folded = {key.lower(): value for key, value in found.items()}
+    folded = {key.lower(): value for key, value in dns.items()}
     return DNS(
         nameservers=_texts(folded.get("servers")),
         search=_texts(folded.get("searches")),

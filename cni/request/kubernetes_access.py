@@ -39,7 +39,7 @@ class NamedAccess:
     ca: str = ""
 
     @property
-    def told(self) -> str:
+    def label(self) -> str:
         """What a log may say of it."""
         return self.server or self.kubeconfig
 
@@ -48,16 +48,16 @@ class NamedAccess:
         below = Kubeconfig(str(on_host(self.kubeconfig, host))) if self.kubeconfig else None
 
         def read() -> Access:
-            found = below() if below is not None else Access("")
+            fallback = below() if below is not None else Access("")
             return checked(
                 replace(
-                    found,
-                    server=self.server or found.server,
-                    ca=_file(self.ca, "policy.k8s_certificate_authority", host) or found.ca,
-                    cert=_file(self.cert, "policy.k8s_client_certificate", host) or found.cert,
-                    key=_file(self.key, "policy.k8s_client_key", host) or found.key,
-                    token=self.token or found.token,
-                    scheme="Bearer" if self.token else found.scheme,
+                    fallback,
+                    server=self.server or fallback.server,
+                    ca=_file(self.ca, "policy.k8s_certificate_authority", host) or fallback.ca,
+                    cert=_file(self.cert, "policy.k8s_client_certificate", host) or fallback.cert,
+                    key=_file(self.key, "policy.k8s_client_key", host) or fallback.key,
+                    token=self.token or fallback.token,
+                    scheme="Bearer" if self.token else fallback.scheme,
                 )
             )
 

@@ -133,7 +133,7 @@ class Reader:
         """A MAC address of an interface, empty when absent."""
         if value is None or value == "":
             return ""
-        found = mac_address(value) if isinstance(value, str) else ""
-        if not found:
+        address = mac_address(value) if isinstance(value, str) else ""
+        if not address:
             self.refuse(where, MAC_RULE)
-        return found
+        return address

@@ -92,8 +92,8 @@ class StoreCheck:
         if named.endpoints and ours.endpoints:
             members = named.endpoints.split(",")
             if not set(map(_member, members)) & set(map(_member, ours.endpoints)):
-                told = ",".join(_told(member) for member in members)
-                raise _other("etcd_endpoints", told, ours)
+                given = ",".join(_without_credentials(member) for member in members)
+                raise _other("etcd_endpoints", given, ours)
         elif named.discovery_srv and named.discovery_srv != ours.discovery_srv:
             raise _other("etcd_discovery_srv", named.discovery_srv, ours)
 
@@ -135,7 +135,11 @@ class StoreCheck:
 
 
 def _other(key: str, value: str, ours: DatastoreConfig) -> CNIError:
-    place = ",".join(map(_told, ours.endpoints)) or ours.discovery_srv or ours.k8s_api_endpoint
+    place = (
+        ",".join(map(_without_credentials, ours.endpoints))
+        or ours.discovery_srv
+        or ours.k8s_api_endpoint
+    )
     own = f"{ours.datastore_type} at {place}" if place else ours.datastore_type
     return CNIError(
         Code.INVALID_CONFIG,
@@ -144,7 +148,7 @@ def _other(key: str, value: str, ours: DatastoreConfig) -> CNIError:
     )
 
 
-def _told(endpoint: str) -> str:
+def _without_credentials(endpoint: str) -> str:
     """An endpoint without what may stand before `@`."""
     scheme, separator, rest = endpoint.strip().rpartition("://")
     return f"{scheme}{separator}{rest.rpartition('@')[2]}"
@@ -153,8 +157,8 @@ def _told(endpoint: str) -> str:
 def _member(endpoint: str) -> tuple[str, int]:
     text = endpoint.strip()
     try:
-        found = parsing.address(text if "://" in text else f"http://{text}", PORT)
-        host, port = found.host.rstrip("."), found.port
+        parsed = parsing.address(text if "://" in text else f"http://{text}", PORT)
+        host, port = parsed.host.rstrip("."), parsed.port
     except ValueError:
         return text, 0
     if host == "localhost":

@@ -48,13 +48,13 @@ class Collection:
 
     def __init__(
         self,
-        services: DaemonContext,
+        context: DaemonContext,
         server: Server,
         sandboxes: SandboxSource | None = None,
         gap: float = GAP_SECONDS,
     ) -> None:
-        self._services, self._server = services, server
-        socket = services.settings.cri_socket
+        self._context, self._server = context, server
+        socket = context.settings.cri_socket
         self._sandboxes = sandboxes or (CRISandboxes(socket) if socket else NoSandboxes())
         self._asked: list[Listed | None] = []
         self._wake = asyncio.Event()
@@ -62,8 +62,8 @@ class Collection:
         self.foreign = ""
         """Why this machine is not the node that it is called, and nothing is collected."""
         self._collector = Collector(
-            services.store,
-            services.node,
+            context.store,
+            context.node,
             self._observe,
             turn=self._turn,
             flush=self._flush,
@@ -86,7 +86,7 @@ class Collection:
 
     async def run(self) -> None:
         """Sweep at start and whenever asked, until cancelled."""
-        await self._services.cluster.wait_in_sync()
+        await self._context.cluster.wait_in_sync()
         self._asked.insert(0, None)
         while True:
             while self._asked:
@@ -109,7 +109,7 @@ class Collection:
 
     async def _sweep(self, listed: Listed | None) -> bool:
         """One sweep; whether it saw everything."""
-        if self._services.cluster.locked:
+        if self._context.cluster.locked:
             return False
         try:
             sweep = await self._collector.sweep(listed)
@@ -158,14 +158,14 @@ class Collection:
             log.warning("the collector could not see everything, so it looks again later")
 
     async def _foreign(self) -> str:
-        return await why_foreign(self._services, runtime=self._sandboxes.configured)
+        return await why_foreign(self._context, runtime=self._sandboxes.configured)
 
     async def _observe(self) -> LeakEvidence:
-        if self._services.cluster.locked:
+        if self._context.cluster.locked:
             return LeakEvidence(interfaces=None)  # locked since the sweep began: no node may write
         sandboxes = await self._sandboxes.sandboxes()
         try:
-            interfaces = await self._services.in_thread(_interfaces)
+            interfaces = await self._context.in_thread(_interfaces)
         except (KernelError, OSError) as error:
             log.warning("the host's links cannot be read: %s", error)
             interfaces = None

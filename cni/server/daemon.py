@@ -56,12 +56,12 @@ def read_node_name(settings: Settings, environ: Mapping[str, str]) -> str | None
 
 async def wait_for_node_name(settings: Settings, environ: Mapping[str, str]) -> str:
     """The node's name, as soon as node start-up has written it."""
-    told = False
+    logged = False
     backoff = Backoff(0.05, 1.0)
     while (name := read_node_name(settings, environ)) is None:
-        if not told:
+        if not logged:
             log.info("waiting for %s", settings.nodename_file)
-            told = True
+            logged = True
         await backoff.wait()
     return name
 
@@ -89,7 +89,7 @@ class Daemon:
         self._pods = PodSources(node, kubernetes, self._settings.host)
         self._traces = Traces()
         felix = FelixClient(self._settings.felix_socket, self._settings.endpoint_status)
-        self.services = DaemonContext(
+        self.context = DaemonContext(
             settings=self._settings,
             node=node,
             store=store,
@@ -106,9 +106,9 @@ class Daemon:
             store.when_replaced = cluster.replaced
         self._finding: asyncio.Task[None] | None = None
         self._refusals = Refusals(kubernetes, kubernetes_name or node)
-        self.server = Server(self.services, our_version(), self._traces, self._refusals.tell)
-        self.collection = Collection(self.services, self.server, gap=self._settings.collect_gap)
-        self.restorer = Restorer(self.services, self.server.turn)
+        self.server = Server(self.context, our_version(), self._traces, self._refusals.tell)
+        self.collection = Collection(self.context, self.server, gap=self._settings.collect_gap)
+        self.restorer = Restorer(self.context, self.server.turn)
         self._socket_reporter = Reporter("socket", timeout=30.0)
         self._datastore_reporter = Reporter("datastore")
         self.health = HealthServer(
@@ -119,43 +119,43 @@ class Daemon:
 
     async def run(self) -> None:
         """Serve until cancelled; raises if one of the parts ends by an error."""
-        self.services.records.load()
+        self.context.records.load()
         with contextlib.suppress(MuslinError, TimeoutError):
             # A datastore that is away must not keep the socket closed.
             async with asyncio.timeout(WARM_SECONDS):
-                await self.services.allocator.warm()
+                await self.context.allocator.warm()
         listener = channel.listen(self._settings.socket)
-        log.info("serving %s", self._settings.socket, extra={"node": self.services.node})
+        log.info("serving %s", self._settings.socket, extra={"node": self.context.node})
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self.services.allocator.run())
-                group.create_task(self.services.cluster.run())
+                group.create_task(self.context.allocator.run())
+                group.create_task(self.context.cluster.run())
                 group.create_task(self._find_lost_claims())
-                group.create_task(self.services.felix.run())
+                group.create_task(self.context.felix.run())
                 group.create_task(self._pods.run())
                 group.create_task(self._refusals.run())
-                group.create_task(self.services.journal.run())
+                group.create_task(self.context.journal.run())
                 group.create_task(self.collection.run())
                 group.create_task(self.restorer.run())
-                group.create_task(self.services.records.run())
+                group.create_task(self.context.records.run())
                 group.create_task(self.health.run())
                 group.create_task(self._report())
                 group.create_task(channel.serve(listener, self.server.handle))
         finally:
-            self.services.records.flush()
-            if self.services.undoing:
-                await asyncio.wait(self.services.undoing, timeout=2.0)
-            self.services.unplugger.close()
-            self.services.threads.shutdown(wait=False)
-            self.services.host.close()
+            self.context.records.flush()
+            if self.context.undoing:
+                await asyncio.wait(self.context.undoing, timeout=2.0)
+            self.context.unplugger.close()
+            self.context.threads.shutdown(wait=False)
+            self.context.host.close()
 
     async def _find_lost_claims(self) -> None:
         """What was deleted while this daemon did not run; then the watch tells."""
-        await self.services.cluster.wait_in_sync()
+        await self.context.cluster.wait_in_sync()
         backoff = Backoff(1.0, 60.0)
         while True:
             try:
-                await self.services.allocator.find_lost_claims()
+                await self.context.allocator.find_lost_claims()
             except MuslinError as error:
                 log.warning("own blocks without a claim are not known yet: %s", error)
                 await backoff.wait()
@@ -164,11 +164,11 @@ class Daemon:
 
     def _store_replaced(self) -> None:
         """A backup was put back: nothing that is remembered of the store holds any more."""
-        self.services.memory.clear()
-        self.services.allocator.store_replaced()
-        self.services.records.wanted.set()
+        self.context.memory.clear()
+        self.context.allocator.store_replaced()
+        self.context.records.comparison_due.set()
         if self._finding is None or self._finding.done():
-            self._finding = self.services.keep(self._find_lost_claims())
+            self._finding = self.context.keep(self._find_lost_claims())
 
     async def _replay(self, record: PendingDelete, file: Path) -> None:
         await self.server.replay(record, file)
@@ -176,14 +176,14 @@ class Daemon:
     async def _report(self) -> None:
         """Heartbeat, readiness and the status file."""
         while True:
-            cluster = self.services.cluster
+            cluster = self.context.cluster
             self._socket_reporter.ready(True)
             detail = "" if cluster.connected else "the datastore does not answer"
             self._datastore_reporter.ready(cluster.in_sync and cluster.connected, detail)
-            if why_full(self.services.store):
+            if why_full(self.context.store):
                 await self._look_for_room()
-            TRANSACTIONS.set(self.services.allocator.transactions)
-            RESTORED.set(self.services.allocator.restored)
+            TRANSACTIONS.set(self.context.allocator.transactions)
+            RESTORED.set(self.context.allocator.restored)
             try:
                 status_file.write("cni", self._status(), self._settings.status)
             except OSError as error:
@@ -197,40 +197,40 @@ class Daemon:
         """Whether a store that was full takes writes again, which no ADD may try for long."""
         with contextlib.suppress(MuslinError, TimeoutError):
             async with asyncio.timeout(STATUS_SECONDS):
-                key = ResourceKey("Node", self.services.node)
-                await require_room(self.services.store, key)
+                key = ResourceKey("Node", self.context.node)
+                await require_room(self.context.store, key)
 
     def _status(self) -> dict[str, Any]:
         return {
             "version": our_version(),
-            "node": self.services.node,
-            "datastore": self.services.cluster.connected,
-            "felix": self.services.felix.connected,
+            "node": self.context.node,
+            "datastore": self.context.cluster.connected,
+            "felix": self.context.felix.connected,
             "kubernetes": self._pods.status(),
-            "pending": self.services.journal.count(),
+            "pending": self.context.journal.count(),
             "traces": self._traces.summaries(),
             "conditions": self._conditions(),
         }
 
     def _conditions(self) -> list[dict[str, str]]:
-        node = f"Node({self.services.node})"
-        found = []
+        node = f"Node({self.context.node})"
+        conditions = []
         if self.collection.foreign:
             text = f"no address is collected: {self.collection.foreign}"
-            found.append({"object": node, "reason": text})
-        cluster = self.services.cluster
-        if cluster.in_sync and not cluster.has_node(self.services.node):
+            conditions.append({"object": node, "reason": text})
+        cluster = self.context.cluster
+        if cluster.in_sync and not cluster.has_node(self.context.node):
             missing = cluster.unreadable or "it does not exist"
-            found.append({"object": node, "reason": f"{missing}, so no pod starts here"})
-        if full := why_full(self.services.store):
-            found.append({"object": "datastore", "reason": f"no pod starts here: {full}"})
+            conditions.append({"object": node, "reason": f"{missing}, so no pod starts here"})
+        if full := why_full(self.context.store):
+            conditions.append({"object": "datastore", "reason": f"no pod starts here: {full}"})
         if left := cluster.settling:
             text = f"it was put back to an earlier state: no pod starts here for {left:.0f} s"
-            found.append({"object": "datastore", "reason": text})
+            conditions.append({"object": "datastore", "reason": text})
         for pod, why in sorted(self.restorer.lost.items()):
             text = f"it runs and is not in the datastore ({why}): start it again"
-            found.append({"object": pod, "reason": text})
-        return found
+            conditions.append({"object": pod, "reason": text})
+        return conditions
 
 
 def settings_from(environ: Mapping[str, str]) -> Settings:

@@ -71,11 +71,11 @@ Turn = Callable[[str], AbstractAsyncContextManager[None]]
 class Restorer:
     """`run` keeps comparing. `lost` names what cannot be put back, and why."""
 
-    def __init__(self, services: DaemonContext, turn: Turn, *, audit: float = AUDIT) -> None:
-        self._services, self._turn, self._audit = services, turn, audit
-        self._records = services.records
+    def __init__(self, context: DaemonContext, turn: Turn, *, audit: float = AUDIT) -> None:
+        self._context, self._turn, self._audit = context, turn, audit
+        self._records = context.records
         # On Kubernetes each object costs a request, and the endpoint is the Pod: blocks are few.
-        self._native = isinstance(services.store, Refusing)
+        self._native = isinstance(context.store, Refusing)
         self._handles_too = not self._native
         """Whether the next comparison reads handles: where a block is made anew they may be gone
         as well, and a DEL would leave what no handle names."""
@@ -86,10 +86,10 @@ class Restorer:
         """Seconds from the last comparison to the next."""
         self._unread: Mapping[Key, str] = {}
         self.looked = 0
-        services.cluster.node_came = self._records.wanted.set
-        own = services.allocator.own
+        context.cluster.node_came = self._records.comparison_due.set
+        own = context.allocator.own
         own.remembered, own.made_again = self.remembered, self.compare_soon
-        own.foreign = partial(why_foreign, services, runtime=True)
+        own.foreign = partial(why_foreign, context, runtime=True)
 
     def remembered(self, cidr: IPNetwork) -> list[Use]:
         """The addresses of a block that attachments have which stand on this node: for a block
@@ -118,20 +118,20 @@ class Restorer:
     def compare_soon(self) -> None:
         """A block was made anew: handles of its pods may be gone, too."""
         self._handles_too = True
-        self._records.wanted.set()
+        self._records.comparison_due.set()
 
     async def run(self) -> None:
         """Until cancelled."""
-        await self._services.cluster.wait_in_sync()
+        await self._context.cluster.wait_in_sync()
         again = Backoff(AGAIN, SELDOM)
         loop, known, due = asyncio.get_running_loop(), False, 0.0
         while True:
-            whole = self._records.wanted.is_set() or loop.time() >= due
-            self._records.wanted.clear()
+            whole = self._records.comparison_due.is_set() or loop.time() >= due
+            self._records.comparison_due.clear()
             left = True
             try:
                 if not known:
-                    await learn(self._services)
+                    await learn(self._context)
                     known = True
                 if whole:
                     due = 0.0  # until it was possible
@@ -149,7 +149,7 @@ class Restorer:
                 self.gap = max(0.0, due - loop.time())
             try:
                 async with asyncio.timeout(self.gap):
-                    await self._records.wanted.wait()
+                    await self._records.comparison_due.wait()
             except TimeoutError:
                 pass
 
@@ -182,12 +182,12 @@ class Restorer:
 
     async def _possible(self) -> bool:
         """Not while the datastore is locked, nor where this machine is not known to be the node."""
-        services = self._services
-        if services.cluster.locked or not services.cluster.has_node(services.node):
+        context = self._context
+        if context.cluster.locked or not context.cluster.has_node(context.node):
             return False
         if not self._records.all():
             return True
-        return not await why_foreign(services, runtime=True, unknown=False)
+        return not await why_foreign(context, runtime=True, unknown=False)
 
     async def _look(self, records: list[Record], *, handles: bool) -> bool:
         """Whether all were compared, and nothing is missing any more."""
@@ -196,7 +196,7 @@ class Restorer:
             self._tell({})
             return True
         # In this order: what is remembered by now had its link before.
-        marks = await self._services.in_thread(kernel_marks)
+        marks = await self._context.in_thread(kernel_marks)
         for record in records:
             if not record.stands(marks):
                 # Without its turn, which the collector would take for a call of the container.
@@ -228,54 +228,54 @@ class Restorer:
         """Those that lack something; the others' endpoints are remembered as they are now."""
         if not records:
             return []
-        wanted = {key for one in records for key in self._keys_of(one, handles)}
-        found, unread = await self._readable(wanted)
-        self._tell_unread(wanted, unread)
+        compared_keys = {key for one in records for key in self._keys_of(one, handles)}
+        entries, unread = await self._readable(compared_keys)
+        self._tell_unread(compared_keys, unread)
         missing = []
         for record in records:
             if unread and not unread.keys().isdisjoint(self._keys_of(record, handles)):
                 continue  # what it lacks cannot be said; the others' records can
-            entry = found.get(record.key)
+            entry = entries.get(record.key)
             if entry is not None and not is_of(entry, record.attachment):
                 continue  # a newer container's: its ADD is under way, or its record comes
-            if self._lacks(record, found) or unallocated(record, found):
+            if self._lacks(record, entries) or unallocated(record, entries):
                 missing.append(record)
             elif entry is not None and record.endpoint not in (None, entry.value):
                 fresh = msgspec.structs.replace(record, endpoint=entry.value)
                 self._records.remember(fresh)
         return missing
 
-    def _lacks(self, record: Record, found: Mapping[Key, Entry | None]) -> bool:
+    def _lacks(self, record: Record, entries: Mapping[Key, Entry | None]) -> bool:
         """Whether what was read of endpoint and handle is missing."""
-        wanted: list[Key] = [record.key] if record.endpoint is not None else []
-        wanted += [_handle(record)] if record.addresses else []
-        return any(key in found and found[key] is None for key in wanted)
+        keys: list[Key] = [record.key] if record.endpoint is not None else []
+        keys += [_handle(record)] if record.addresses else []
+        return any(key in entries and entries[key] is None for key in keys)
 
     def _keys_of(self, record: Record, handles: bool) -> set[Key]:
         """What is compared of one."""
-        found: set[Key] = {*self._blocks_of(record)}
+        keys: set[Key] = {*self._blocks_of(record)}
         if handles:
-            found.add(_handle(record))
+            keys.add(_handle(record))
         if not self._native:
-            found.add(record.key)
-        return found
+            keys.add(record.key)
+        return keys
 
     async def _readable(
         self, keys: Iterable[Key]
     ) -> tuple[dict[Key, Entry | None], dict[Key, str]]:
         """What is stored, and why the rest cannot be read."""
-        wanted = list(keys)
+        listed = list(keys)
         try:
-            return await self._read(wanted), {}
+            return await self._read(listed), {}
         except InvalidValue:
             pass
-        found, unread = dict[Key, Entry | None](), dict[Key, str]()
-        for key in wanted:
+        entries, unread = dict[Key, Entry | None](), dict[Key, str]()
+        for key in listed:
             try:
-                found[key] = await self._services.store.get(key)
+                entries[key] = await self._context.store.get(key)
             except InvalidValue as error:
                 unread[key] = str(error)
-        return found, unread
+        return entries, unread
 
     def _tell_unread(self, asked: Set[Key], unread: Mapping[Key, str]) -> None:
         for key in unread.keys() - self._unread.keys():
@@ -284,38 +284,38 @@ class Restorer:
         self._unread = {**others, **unread}
 
     async def _read(self, keys: Iterable[Key]) -> dict[Key, Entry | None]:
-        return dict(await self._services.store.get_many(sorted(keys, key=str)))
+        return dict(await self._context.store.get_many(sorted(keys, key=str)))
 
     def _blocks_of(self, record: Record) -> set[BlockKey]:
         """Where the addresses lie by the pools of now."""
-        facts = self._services.cluster.facts(self._services.node)
-        found = set()
+        facts = self._context.cluster.facts(self._context.node)
+        keys = set()
         for address in record.addresses:
             pool = containing(facts.pools if facts else (), ip_network(address))
             if pool is not None:
-                found.add(BlockKey(ip_network(f"{address}/{pool.block_size}", strict=False)))
-        return found
+                keys.add(BlockKey(ip_network(f"{address}/{pool.block_size}", strict=False)))
+        return keys
 
     async def _read_all_of(self, record: Record) -> dict[Key, Entry | None]:
         """Everything of one attachment, blocks of other sizes too."""
         handle = _handle(record)
-        found = await self._read([record.key, handle])
-        entry = found[handle]
+        entries = await self._read([record.key, handle])
+        entry = entries[handle]
         blocks_by_handle = set(handles.block_keys(entry.value)) if entry else set()
-        return found | await self._read(self._blocks_of(record) | blocks_by_handle)
+        return entries | await self._read(self._blocks_of(record) | blocks_by_handle)
 
     # -- putting back --------------------------------------------------------------------------
 
     async def _put_back(self, record: Record) -> None:
         """Everything that is still missing of one. Raises MuslinError, TimeoutError."""
-        services, attachment = self._services, record.attachment
+        context, attachment = self._context, record.attachment
         async with (
             self._turn(attachment.container_id),
-            asyncio.timeout(services.settings.release_seconds),
+            asyncio.timeout(context.settings.release_seconds),
         ):
             if record not in self._records.all():
                 return
-            if not record.stands(await services.in_thread(kernel_marks)):
+            if not record.stands(await context.in_thread(kernel_marks)):
                 return
             changed = False
             for left in reversed(range(TRIES)):
@@ -340,32 +340,32 @@ class Restorer:
 
     async def _put_back_once(self, record: Record) -> bool:
         """Whether something was changed."""
-        services = self._services
-        found = await self._read_all_of(record)
-        entry = found[record.key]
+        context = self._context
+        entries = await self._read_all_of(record)
+        entry = entries[record.key]
         if entry is None and self._native and record.endpoint is not None:
             # Kubernetes has no such Pod any more; its DEL shall find what its block has of it.
-            return await self._adopt(record, found)
+            return await self._adopt(record, entries)
         if entry is not None and not is_of(entry, record.attachment):
             return False
-        adopted = await self._adopt(record, found)
+        adopted = await self._adopt(record, entries)
         if adopted:
-            found = await self._read_all_of(record)
-        if wanted := unallocated(record, found):
+            entries = await self._read_all_of(record)
+        if unallocated_addresses := unallocated(record, entries):
             # Nothing that is remembered of blocks counts: they may be gone, and others now.
-            known = services.cluster.facts(services.node)
-            allocation = _allocation(record, wanted)
-            await services.allocator.allocate_apart(allocation, known)
+            known = context.cluster.facts(context.node)
+            allocation = _allocation(record, unallocated_addresses)
+            await context.allocator.allocate_apart(allocation, known)
         elif entry is None and record.endpoint is not None:
-            await services.store.commit([_endpoint(record)])
+            await context.store.commit([_endpoint(record)])
         else:
             return adopted
         return True
 
-    async def _adopt(self, record: Record, found: Mapping[Key, Entry | None]) -> bool:
+    async def _adopt(self, record: Record, entries: Mapping[Key, Entry | None]) -> bool:
         """What stands in blocks for no handle, and the handle; whether something changed."""
         by_block: dict[BlockKey, list[IPAddress]] = {}
-        for key, entry in found.items():
+        for key, entry in entries.items():
             if isinstance(key, BlockKey) and entry is not None:
                 inside = [a for a in record.addresses if a.version == key.cidr.version]
                 by_block[key] = [a for a in inside if a in key.cidr]
@@ -375,20 +375,20 @@ class Restorer:
             attributes=_attributes(record),
             by_block=by_block,
         )
-        return await settle(self._services.store, View(), plan) if by_block else False
+        return await settle(self._context.store, View(), plan) if by_block else False
 
 
-def unallocated(record: Record, found: Mapping[Key, Entry | None]) -> list[IPAddress]:
+def unallocated(record: Record, entries: Mapping[Key, Entry | None]) -> list[IPAddress]:
     """Its addresses that no block gives to its handle. Pure."""
     handle = record.attachment.handle_id
-    held = {
+    allocated = {
         one.address
-        for key, entry in found.items()
+        for key, entry in entries.items()
         if isinstance(key, BlockKey) and entry is not None
         for one in blocks.allocations(entry.value)
         if one.handle_id == handle
     }
-    return [address for address in record.addresses if address not in held]
+    return [address for address in record.addresses if address not in allocated]
 
 
 def _endpoint(record: Record) -> Put:
@@ -407,26 +407,30 @@ def _handle(record: Record) -> HandleKey:
 
 def _attributes(record: Record) -> dict[str, str]:
     one = record.attachment
-    found = pod_attributes(one.node, one.namespace, one.pod, time.time_ns())
+    attributes = pod_attributes(one.node, one.namespace, one.pod, time.time_ns())
     # Another main plugin's: its DEL asks whose interface has the address.
-    return found if record.endpoint else dict(sorted({**found, INTERFACE: one.ifname}.items()))
+    return (
+        attributes
+        if record.endpoint
+        else dict(sorted({**attributes, INTERFACE: one.ifname}.items()))
+    )
 
 
-def _allocation(record: Record, wanted: Sequence[IPAddress]) -> Allocate:
+def _allocation(record: Record, addresses: Sequence[IPAddress]) -> Allocate:
     attachment = record.attachment
 
     def change(current: Entry | None, _addresses: Sequence[IPAddress]) -> Change | None:
         return _endpoint(record) if current is None else None
 
-    def held(current: Entry | None) -> Sequence[IPAddress]:
+    def addresses_of(current: Entry | None) -> Sequence[IPAddress]:
         return recorded_addresses(current, attachment)
 
     return Allocate(
         handle_id=attachment.handle_id,
         attributes=_attributes(record),
-        fixed=tuple(wanted),
+        fixed=tuple(addresses),
         use="",
         restores=True,
         namespace=attachment.namespace if attachment.pod else "",
-        companion=Companion(record.key, change, held) if record.endpoint else None,
+        companion=Companion(record.key, change, addresses_of) if record.endpoint else None,
     )

@@ -51,13 +51,13 @@ class Server:
 
     def __init__(
         self,
-        services: DaemonContext,
+        context: DaemonContext,
         release: str,
         traces: Traces,
         refused: Callable[[Request, CNIError], None] = lambda _request, _error: None,
     ) -> None:
         """`refused` hears of every call that failed; it must not fail nor wait."""
-        self._services, self._release, self._traces = services, release, traces
+        self._context, self._release, self._traces = context, release, traces
         self._refused = refused
         self._slots = asyncio.Semaphore(CONCURRENCY)
         self._collecting = asyncio.Semaphore(COLLECTIONS)
@@ -76,7 +76,7 @@ class Server:
 
     def turn(self, container_id: str) -> AbstractAsyncContextManager[None]:
         """Wait until no other call of this container runs (CNI-41); "" is no container."""
-        return self._turns.take(container_id)
+        return self._turns.acquire(container_id)
 
     async def handle(self, channel: Channel) -> None:
         """One connection, from hello to goodbye."""
@@ -194,7 +194,7 @@ class Server:
         trace: Trace,
         deadline: float,
     ) -> str:
-        call_log.wish(request.config.log_level)
+        call_log.set_level(request.config.log_level)
         seconds = max(min(deadline, LONGEST_SECONDS) - MARGIN_SECONDS, MARGIN_SECONDS)
         match request.command:
             case Command.ADD:
@@ -202,14 +202,14 @@ class Server:
                 return encode(result, request.config.result_version).decode()
             case Command.DEL:
                 # Shielded: a DEL goes on when the executable goes away.
-                work = self._services.keep(self._delete(request, trace, caller, descriptor))
+                work = self._context.keep(self._delete(request, trace, caller, descriptor))
                 await asyncio.shield(work)
             case Command.CHECK if request.plugin == IPAM_PLUGIN:
-                await ipam_plugin.check(self._services, request, trace, seconds)
+                await ipam_plugin.check(self._context, request, trace, seconds)
             case Command.CHECK:
-                await check.check(self._services, request, descriptor, trace, seconds, caller)
+                await check.check(self._context, request, descriptor, trace, seconds, caller)
             case Command.STATUS:
-                await status.status(self._services, request, caller, self._room)
+                await status.status(self._context, request, caller, self._room)
             case Command.GC:
                 await self._collect(caller, request)
             case _:
@@ -225,12 +225,12 @@ class Server:
         seconds: float,
     ) -> Result:
         if request.plugin == IPAM_PLUGIN:
-            return await ipam_plugin.add(self._services, request, trace, seconds)
+            return await ipam_plugin.add(self._context, request, trace, seconds)
         if descriptor is None:
             raise CNIError(
                 Code.INVALID_ENVIRONMENT, "the network namespace did not reach the daemon"
             )
-        return await add.add(self._services, request, descriptor, trace, seconds, caller)
+        return await add.add(self._context, request, descriptor, trace, seconds, caller)
 
     async def _delete(
         self,
@@ -240,16 +240,16 @@ class Server:
         descriptor: int | None = None,
     ) -> None:
         if request.plugin == IPAM_PLUGIN:
-            await ipam_plugin.delete(self._services, request, trace)
+            await ipam_plugin.delete(self._context, request, trace)
         else:
-            await delete.delete(self._services, request, trace, caller, descriptor)
+            await delete.delete(self._context, request, trace, caller, descriptor)
 
     async def _collect(self, caller: Caller, request: Request) -> None:
         """GC: our own part first, then the delegate's (GC-05)."""
         called = set(self.busy)
         self._watching.append(called)
         try:
-            await garbage.collect(self._services, self.turn, called, request)
+            await garbage.collect(self._context, self.turn, called, request)
         finally:
             # This very set: that of another GC may hold the same.
             self._watching = [each for each in self._watching if each is not called]
@@ -269,11 +269,9 @@ class Server:
             if not file.exists():
                 return
             if request.plugin == IPAM_PLUGIN:
-                await ipam_plugin.release(
-                    self._services, attachment_of(request, self._services.node)
-                )
+                await ipam_plugin.release(self._context, attachment_of(request, self._context.node))
             else:
-                await delete.replay(self._services, request)
+                await delete.replay(self._context, request)
 
 
 def _container(request: Request) -> str:

@@ -34,6 +34,6 @@ def logger(name: str) -> logging.Logger:
         logging.setLoggerClass(before)
 
 
-def wish(text: str) -> None:
+def set_level(text: str) -> None:
     """`log_level` of the call that this task and what it starts work for."""
     _LEVEL.set(LEVELS.get(text.lower(), 0))

@@ -21,7 +21,7 @@ class ContainerLocks:
         """The containers with a call in progress or waiting."""
         return frozenset(self._locks)
 
-    def take(self, container_id: str) -> AbstractAsyncContextManager[None]:
+    def acquire(self, container_id: str) -> AbstractAsyncContextManager[None]:
         """Wait until no other call of this container runs; "" is no container."""
         return _Turn(self._locks, container_id) if container_id else nullcontext()
 

@@ -80,7 +80,7 @@ class Trace:
         """Do this when the answer has left: nobody waits for a line of the log."""
         self._later.append(work)
 
-    def told(self) -> None:
+    def finish(self) -> None:
         """The answer has left, or could not."""
         later, self._later = self._later, []
         for work in later:
@@ -115,7 +115,7 @@ class Traces:
 
     def record(self, trace: Trace) -> None:
         """A call is over."""
-        trace.told()
+        trace.finish()
         self._kept.append(trace)
         _calls(trace.command, str(trace.code)).inc()
         for name, seconds in trace.stages:

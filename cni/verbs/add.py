@@ -43,7 +43,7 @@ from cni.verbs import address_source, delete, network_profile, policy_only
 from cni.verbs.add_state import Adding, Identity, undo
 from cni.verbs.delegation import Line, destinations, is_delegated
 from cni.verbs.failures import DatastoreLimit, as_cni_error
-from cni.verbs.pod_veth import PodVeth, cable_of
+from cni.verbs.pod_veth import PodVeth, veth_spec
 from cni.verbs.sources import DelegatedAddresses, OwnAddresses, Source
 from cni.veth import extra_routes, wiring
 from ipam.allocator.requests import Granted
@@ -56,7 +56,7 @@ log = call_log.logger(__name__)
 
 
 async def add(
-    services: DaemonContext,
+    context: DaemonContext,
     request: Request,
     netns_fd: int,
     trace: Trace,
@@ -67,26 +67,26 @@ async def add(
 
     `line` leads to the executable, which runs another IPAM plugin where one is configured.
     """
-    attachment = attachment_of(request, services.node)
-    call = Adding(services, request, netns_fd, trace, line, attachment)
+    attachment = attachment_of(request, context.node)
+    call = Adding(context, request, netns_fd, trace, line, attachment)
     try:
         try:
             async with asyncio.timeout(seconds):
                 return await _add(call)
         except BaseException:
             # Shielded: the runtime may have gone away, the undo happens all the same.
-            await asyncio.shield(services.keep(undo(call)))
+            await asyncio.shield(context.keep(undo(call)))
             raise
     except (MuslinError, KernelError, TimeoutError, OSError) as error:
         raise as_cni_error(error) from error
 
 
 async def _add(call: Adding) -> Result:
-    services, request, trace = call.services, call.request, call.trace
+    context, request, trace = call.context, call.request, call.trace
     previous = chain.previous_of(request)
     if chain.is_policy_only(request, previous):
         assert previous is not None
-        return await policy_only.add(services, request, call.netns_fd, trace, previous)
+        return await policy_only.add(context, request, call.netns_fd, trace, previous)
     until = await _admit(call)
     with ExitStack() as opened:
         pod, veth = await _identify(call, opened)
@@ -98,71 +98,71 @@ async def _add(call: Adding) -> Result:
             addresses = await source.planned()
             granted = await source.settled() if pod.repeated else None
             addresses = granted.addresses if granted else addresses
-            ends = await _wire(call, pod, veth, source, addresses)
+            pair = await _wire(call, pod, veth, source, addresses)
             granted = granted or await source.settled()
         trace.mark("commit")
         if granted.addresses != addresses:
-            again = replace(ends, reused=True)
+            again = replace(pair, reused=True)
             _wire_again(call, pod, veth, again, source, granted.addresses)
-    await _confirm(call, pod, ends, granted)
+    await _confirm(call, pod, pair, granted)
     _remember(call, pod, source, granted.addresses)
-    own = _result(request, veth.cable, ends, granted.addresses, source.extra)
+    own = _result(request, veth.spec, pair, granted.addresses, source.extra)
     return chain.chained(previous, chain.with_dns(request, own))
 
 
 async def _admit(call: Adding) -> float:
     """Check all that must hold before an ADD begins; until when it waits for the datastore."""
-    services, request, settings = call.services, call.request, call.services.settings
-    check_node_name(request.config.document, settings, services.node)
+    context, request, settings = call.context, call.request, call.context.settings
+    check_node_name(request.config.document, settings, context.node)
     check_endpoint_name(call.attachment)
-    services.check_store(request.config.store)
+    context.check_store(request.config.store)
     until = asyncio.get_running_loop().time() + settings.datastore_seconds
-    await services.cluster.require_ready(min(READY_SECONDS, settings.datastore_seconds))
-    await services.cluster.require_settled(min(READY_SECONDS, settings.datastore_seconds))
-    await services.cluster.find_node()
-    check_node_known(request.config.document, services.cluster, services.node)
+    await context.cluster.require_ready(min(READY_SECONDS, settings.datastore_seconds))
+    await context.cluster.require_settled(min(READY_SECONDS, settings.datastore_seconds))
+    await context.cluster.find_node()
+    check_node_known(request.config.document, context.cluster, context.node)
     if request.config.readiness_gates:
         await readiness_gates.wait(request.config.readiness_gates)
-    if services.journal.holds(request):
+    if context.journal.holds(request):
         # An earlier attempt of this very attachment may still come to light: take it back first.
         async with DatastoreLimit(until):
-            await delete.release(services, call.attachment)
-    if network_profile.is_wanted(services, request):
+            await delete.release(context, call.attachment)
+    if network_profile.is_wanted(context, request):
         async with DatastoreLimit(until):
-            await network_profile.ensure(services, request)
+            await network_profile.ensure(context, request)
     return until
 
 
 async def _identify(call: Adding, opened: ExitStack) -> tuple[Identity, PodVeth]:
     """Which pod it is, and the veth pair that it has or gets."""
-    services, request, attachment = call.services, call.request, call.attachment
-    facts = await services.pod_source.facts(request)
-    wishes = endpoint_request(request, facts)
+    context, request, attachment = call.context, call.request, call.attachment
+    facts = await context.pod_source.facts(request)
+    requested = endpoint_request(request, facts)
     wiring.require_netns(call.netns_fd)
-    cable = cable_of(services, request, attachment, wishes.mac)
-    veth = call.veth = PodVeth(services, call.netns_fd, cable, attachment, opened)
+    spec = veth_spec(context, request, attachment, requested.mac)
+    veth = call.veth = PodVeth(context, call.netns_fd, spec, attachment, opened)
     if is_delegated(request) or veth.taken:
         # There may be a pair of this attachment, and then it keeps what it has.
         veth.find()
-    ends = veth.ends
+    pair = veth.pair
     pod = Identity(
         facts=facts,
-        wishes=wishes,
-        writer=EndpointWriter(attachment, facts, ends.mac if ends else cable.mac, wishes),
+        requested=requested,
+        writer=EndpointWriter(attachment, facts, pair.mac if pair else spec.mac, requested),
         subject=delete.subject_of(attachment),
         wait=request.config.policy_setup_timeout,
         # The pod of an earlier ADD may run on this pair: felix hears what is committed, not what
         # would be planned for a new one.
-        repeated=ends is not None,
+        repeated=pair is not None,
         # An older sandbox's link has the name: what felix says while that stands goes with it.
-        stale=veth.taken and ends is None,
+        stale=veth.taken and pair is None,
     )
     return pod, veth
 
 
 def _offer(call: Adding, pod: Identity) -> None:
     """Tell felix of the endpoint, which begins while the transaction is on its way."""
-    felix = call.services.felix
+    felix = call.context.felix
     if pod.stale and pod.wait:
         # Asked first, felix hears at once what the kernel has told of the old link.
         felix.expect(pod.subject)
@@ -172,7 +172,7 @@ def _offer(call: Adding, pod: Identity) -> None:
 
 async def _ask_others(call: Adding, veth: PodVeth, source: Source, until: float) -> float:
     """Have another IPAM plugin choose, where one is configured; until when the datastore has."""
-    if call.request.config.ipam.type == "dhcp" and veth.ends is None and is_delegated(call.request):
+    if call.request.config.ipam.type == "dhcp" and veth.pair is None and is_delegated(call.request):
         # It asks for its lease on the container's interface, which must stand by then.
         await veth.up()
     if isinstance(source, DelegatedAddresses):
@@ -180,18 +180,18 @@ async def _ask_others(call: Adding, veth: PodVeth, source: Source, until: float)
             await source.look()
         await source.ask()
         # The plugin has a limit of its own; the datastore's time begins anew.
-        return asyncio.get_running_loop().time() + call.services.settings.datastore_seconds
+        return asyncio.get_running_loop().time() + call.context.settings.datastore_seconds
     return until
 
 
 async def _wire(
     call: Adding, pod: Identity, veth: PodVeth, source: Source, addresses: Sequence[IPAddress]
-) -> wiring.Ends:
+) -> wiring.VethPair:
     """The pair, its addresses and its routes, while the transaction is on its way."""
-    services, trace = call.services, call.trace
-    services.records.refuse_taken(addresses, call.attachment)
+    context, trace = call.context, call.trace
+    context.records.refuse_taken(addresses, call.attachment)
     # Let the transaction really leave before the wiring holds the loop.
-    if not services.allocator.prompt:
+    if not context.allocator.prompt:
         for _ in range(3):
             await asyncio.sleep(0)
     trace.mark("plan")
@@ -201,11 +201,11 @@ async def _wire(
         _offer(call, pod)
     trace.mark("offer")
     # The transaction is on its way, and felix at work: this takes no time of its own.
-    ends = await veth.made()
-    veth.configure(ends, addresses, _destinations(call, source))
-    extra_routes.install(veth.pod, ends.pod, source.extra)
+    pair = await veth.made()
+    veth.configure(pair, addresses, _destinations(call, source))
+    extra_routes.install(veth.pod, pair.pod, source.extra)
     trace.mark("wire")
-    return ends
+    return pair
 
 
 def _destinations(call: Adding, source: Source) -> Sequence[IPNetwork]:
@@ -217,34 +217,34 @@ def _wire_again(
     call: Adding,
     pod: Identity,
     veth: PodVeth,
-    ends: wiring.Ends,
+    pair: wiring.VethPair,
     source: Source,
     addresses: Sequence[IPAddress],
 ) -> None:
     """What was committed is not what was planned: another node was faster."""
     log.info("a race was lost: wiring again", extra={"attachment": str(call.attachment)})
-    call.services.records.refuse_taken(addresses, call.attachment)
+    call.context.records.refuse_taken(addresses, call.attachment)
     _offer(call, pod)
-    veth.configure(ends, addresses, _destinations(call, source))
+    veth.configure(pair, addresses, _destinations(call, source))
     call.trace.mark("rewire")
 
 
-async def _confirm(call: Adding, pod: Identity, ends: wiring.Ends, granted: Granted) -> None:
+async def _confirm(call: Adding, pod: Identity, pair: wiring.VethPair, granted: Granted) -> None:
     """Wait for felix, and lead packets to the pod; what is committed is felix's from here."""
-    services, attachment = call.services, call.attachment
+    context, attachment = call.context, call.attachment
     if pod.wait:
         await _in_force(call, pod)
-        routes = services.felix.routes(pod.subject)
-        wiring.lead(services.host, attachment.host_interface, ends.host, routes)
+        routes = context.felix.routes(pod.subject)
+        wiring.add_host_routes(context.host, attachment.host_interface, pair.host, routes)
         call.trace.mark("in_force")
-    services.felix.stored(pod.subject, granted.revision_of(attachment.endpoint_key))
-    services.journal.drop(call.request)
+    context.felix.stored(pod.subject, granted.revision_of(attachment.endpoint_key))
+    context.journal.drop(call.request)
     if not is_delegated(call.request):
-        services.memory.keep(attachment, granted)
+        context.memory.keep(attachment, granted)
 
 
 async def _in_force(call: Adding, pod: Identity) -> None:
-    felix, attachment = call.services.felix, call.attachment
+    felix, attachment = call.context.felix, call.attachment
     try:
         refusal = await felix.in_force(pod.subject, pod.wait)
     except TimeoutError:
@@ -264,7 +264,7 @@ def _remember(call: Adding, pod: Identity, source: Source, addresses: Sequence[I
     attachment = call.attachment
     link = attachment.host_interface
     ours = tuple(addresses) if isinstance(source, OwnAddresses) else ()
-    call.services.records.remember(Record(attachment, link, ours, pod.writer.written.value))
+    call.context.records.remember(Record(attachment, link, ours, pod.writer.written.value))
     call.trace.afterwards(
         lambda: log.info(
             "attachment added",
@@ -280,17 +280,19 @@ def _remember(call: Adding, pod: Identity, source: Source, addresses: Sequence[I
 
 def _result(
     request: Request,
-    cable: wiring.Cable,
-    ends: wiring.Ends,
+    spec: wiring.VethSpec,
+    pair: wiring.VethPair,
     addresses: Sequence[IPAddress],
     extra: Result,
 ) -> Result:
     return Result(
         interfaces=(
-            Interface(name=cable.host_interface, mtu=ends.mtu),
-            Interface(name=cable.ifname, mac=ends.mac, mtu=ends.mtu, sandbox=request.netns),
+            Interface(name=spec.host_interface, mtu=pair.mtu),
+            Interface(name=spec.ifname, mac=pair.mac, mtu=pair.mtu, sandbox=request.netns),
         ),
-        ips=tuple(IPConfig(address=wiring.alone(address), interface=1) for address in addresses),
+        ips=tuple(
+            IPConfig(address=wiring.host_prefix(address), interface=1) for address in addresses
+        ),
         routes=extra.routes,
         dns=extra.dns,
     )

@@ -25,7 +25,7 @@ from cni.verbs.sources import Source
 class Adding:
     """The call, and what an undo takes back: the veth pair, the addresses, the offer to felix."""
 
-    services: DaemonContext
+    context: DaemonContext
     request: Request
     netns_fd: int
     trace: Trace
@@ -45,7 +45,7 @@ class Identity:
     """
 
     facts: PodFacts
-    wishes: EndpointRequest
+    requested: EndpointRequest
     writer: EndpointWriter
     subject: Subject
     wait: float
@@ -71,8 +71,8 @@ async def undo(call: Adding) -> None:
     if call.offered:
         subject = delete.subject_of(call.attachment)
         if gone or (call.veth is not None and call.veth.begun):
-            call.services.felix.retract(subject)
+            call.context.felix.retract(subject)
         else:
             # The first ADD's pod runs on: felix must not take its routes and policy away (ADD-07).
-            call.services.felix.stored(subject, 0)
-    await delete.remember_undo(call.services, call.request, left)
+            call.context.felix.stored(subject, 0)
+    await delete.remember_undo(call.context, call.request, left)

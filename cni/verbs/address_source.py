@@ -24,32 +24,34 @@ def choose(call: Adding, pod: Identity, planned: Callable[[], None] | None) -> S
 
     Raises CNIError where the configuration or the annotations contradict themselves.
     """
-    services, request, attachment = call.services, call.request, call.attachment
+    context, request, attachment = call.context, call.request, call.attachment
     if is_delegated(request):
         check_delegated(request, pod.facts)
-        delegate = Delegate(call.line, request, services.cluster.pod_cidrs(services.node))
-        return DelegatedAddresses(services, attachment, pod.writer, delegate)
-    wanted = address_request(request, pod.facts)
-    check_families(pod.wishes, wanted)
-    if not request.config.ipam.type and not wanted.unmanaged:
+        delegate = Delegate(call.line, request, context.cluster.pod_cidrs(context.node))
+        return DelegatedAddresses(context, attachment, pod.writer, delegate)
+    requested = address_request(request, pod.facts)
+    check_families(pod.requested, requested)
+    if not request.config.ipam.type and not requested.unmanaged:
         raise CNIError(Code.INVALID_CONFIG, "invalid network configuration: ipam.type is missing")
-    if wanted.unmanaged:
-        return UnmanagedAddresses(services, attachment, pod.writer, wanted.fixed)
-    ticket = services.allocator.submit(_allocation(attachment, wanted, pod.writer))
+    if requested.unmanaged:
+        return UnmanagedAddresses(context, attachment, pod.writer, requested.fixed)
+    ticket = context.allocator.submit(_allocation(attachment, requested, pod.writer))
     if planned is not None:
         ticket.when_planned = planned
-    return OwnAddresses(services, attachment, ticket)
+    return OwnAddresses(context, attachment, ticket)
 
 
-def _allocation(attachment: Attachment, wanted: AddressRequest, writer: EndpointWriter) -> Allocate:
+def _allocation(
+    attachment: Attachment, request: AddressRequest, writer: EndpointWriter
+) -> Allocate:
     return Allocate(
         handle_id=attachment.handle_id,
         attributes=pod_attributes(
             attachment.node, attachment.namespace, attachment.pod, time.time_ns()
         ),
-        families=wanted.families,
-        requested=wanted.pools,
-        fixed=wanted.fixed,
+        families=request.families,
+        requested=request.pools,
+        fixed=request.fixed,
         namespace=attachment.namespace if attachment.pod else "",
         companion=writer.companion(),
     )

@@ -69,7 +69,7 @@ class _Kernel:
 
 
 async def check(
-    services: DaemonContext,
+    context: DaemonContext,
     request: Request,
     netns_fd: int | None,
     trace: Trace,
@@ -81,30 +81,30 @@ async def check(
     Raises CNIError: 7 and 6 for prevResult, 3 for an unknown container, 11 while datastore or
     felix do not answer, 100 naming what differs.
     """
-    attachment = attachment_of(request, services.node)
+    attachment = attachment_of(request, context.node)
     check_endpoint_name(attachment)
     previous = chain.previous_of(request)
     if not request.config.ipam.type and previous and chain.is_policy_only(request, previous):
         try:
-            await policy_only.check(services, request, netns_fd)
+            await policy_only.check(context, request, netns_fd)
         except (MuslinError, KernelError, OSError) as error:
             raise as_cni_error(error) from error
         return
     expected = expected_of(request, attachment)
     if is_delegated(request):
-        await Delegate(line, request, services.cluster.pod_cidrs(services.node)).check()
-    until = asyncio.get_running_loop().time() + min(services.settings.check_seconds, seconds)
+        await Delegate(line, request, context.cluster.pod_cidrs(context.node)).check()
+    until = asyncio.get_running_loop().time() + min(context.settings.check_seconds, seconds)
     try:
         if netns_fd is None:
-            await _without_namespace(services, request, expected, until)
+            await _without_namespace(context, request, expected, until)
         else:
-            await _compare(services, request, expected, netns_fd, trace, until)
+            await _compare(context, request, expected, netns_fd, trace, until)
     except (MuslinError, KernelError, OSError) as error:
         raise as_cni_error(error) from error
 
 
 async def _compare(
-    services: DaemonContext,
+    context: DaemonContext,
     request: Request,
     expected: Expected,
     netns_fd: int,
@@ -112,24 +112,24 @@ async def _compare(
     until: float,
 ) -> None:
     attachment = expected.attachment
-    stored = await read_stored(services, attachment, until)
+    stored = await read_stored(context, attachment, until)
     trace.mark("datastore")
     endpoint = stored.endpoint if stored else None
     born = endpoint.spec.mac if endpoint else ""
-    kernel, complaints = await _settled(services.host, netns_fd, expected, born, until)
+    kernel, complaints = await _settled(context.host, netns_fd, expected, born, until)
     trace.mark("kernel")
     if stored is not None:
         if kernel.pod.link is None:
-            _refuse_unknown(services, request, kernel.host, stored)
+            _refuse_unknown(context, request, kernel.host, stored)
         complaints += stored_complaints(expected, stored)
-    policy = await _policy(services, attachment, until, hasty=bool(complaints))
+    policy = await _policy(context, attachment, until, hasty=bool(complaints))
     trace.mark("in_force")
     if isinstance(policy, Complaint) and not policy.settles:
         complaints.append(policy)
     if complaints:
-        found = "; ".join(map(str, complaints))
+        listing = "; ".join(map(str, complaints))
         unseen = "" if stored is not None else "the datastore did not answer and was not compared"
-        raise CNIError(Code.CALICO, f"CHECK of {attachment}: {found}", unseen)
+        raise CNIError(Code.CALICO, f"CHECK of {attachment}: {listing}", unseen)
     if stored is None:
         raise CNIError(
             Code.TRY_AGAIN_LATER,
@@ -157,45 +157,45 @@ async def _settled(
 
 
 async def _policy(
-    services: DaemonContext, attachment: Attachment, until: float, *, hasty: bool
+    context: DaemonContext, attachment: Attachment, until: float, *, hasty: bool
 ) -> Complaint | None:
     """None when felix has the endpoint in force; `settles` when it has not said so yet."""
     left = max(0.05, until - asyncio.get_running_loop().time())
     subject = delete.subject_of(attachment)
     try:
-        refusal = await services.felix.in_force(subject, min(left, HASTE) if hasty else left)
+        refusal = await context.felix.in_force(subject, min(left, HASTE) if hasty else left)
     except TimeoutError:
-        state = "did not say" if services.felix.connected else "cannot be reached to say"
+        state = "did not say" if context.felix.connected else "cannot be reached to say"
         return Complaint(f"calico-felix {state} that its policy is in force", settles=True)
     finally:
-        services.felix.stop_waiting(subject)
+        context.felix.stop_waiting(subject)
     return Complaint(f"its policy is not in force: {refusal}") if refusal else None
 
 
 async def _without_namespace(
-    services: DaemonContext, request: Request, expected: Expected, until: float
+    context: DaemonContext, request: Request, expected: Expected, until: float
 ) -> None:
-    stored = await read_stored(services, expected.attachment, until)
+    stored = await read_stored(context, expected.attachment, until)
     if stored is None:
         raise CNIError(
             Code.TRY_AGAIN_LATER,
             "the network namespace of CNI_NETNS does not exist, and the datastore does not "
             "answer, try again later",
         )
-    host = host_side(services.host, expected)
-    _refuse_unknown(services, request, host, stored)
+    host = host_side(context.host, expected)
+    _refuse_unknown(context, request, host, stored)
     raise CNIError(
         Code.CALICO,
         f"CHECK of {expected.attachment}: the network namespace {request.netns} does not exist",
-        "still held: " + ", ".join(_held(services, request, host, stored)),
+        "still held: " + ", ".join(_held(context, request, host, stored)),
     )
 
 
 def _refuse_unknown(
-    services: DaemonContext, request: Request, host: HostSide, stored: Stored
+    context: DaemonContext, request: Request, host: HostSide, stored: Stored
 ) -> None:
     """Raise code 3 if nothing is held for this container (CNI-53)."""
-    if not list(_held(services, request, host, stored)):
+    if not list(_held(context, request, host, stored)):
         raise CNIError(
             Code.UNKNOWN_CONTAINER,
             f"container {request.container_id} is unknown: nothing is held for it",
@@ -203,11 +203,11 @@ def _refuse_unknown(
 
 
 def _held(
-    services: DaemonContext, request: Request, host: HostSide, stored: Stored
+    context: DaemonContext, request: Request, host: HostSide, stored: Stored
 ) -> Iterator[str]:
-    mark = attachment_of(request, services.node).mark
+    mark = attachment_of(request, context.node).mark
     yield from remains(mark, host, stored, request.container_id)
-    if services.journal.holds(request):
+    if context.journal.holds(request):
         yield "a release that waits for the datastore"
 
 
@@ -216,13 +216,13 @@ def _held(
 
 def pod_side(pod: Socket, ifname: str) -> PodSide:
     """The container's end, read through a socket inside. Raises KernelError."""
-    found = links.by_name(links.dump(pod))
-    link = found.get(ifname)
+    pod_links = links.by_name(links.dump(pod))
+    link = pod_links.get(ifname)
     if link is None:
         return PodSide()
     return PodSide(
         link,
-        frozenset(each.index for each in found.values() if each.kind == "veth"),
+        frozenset(each.index for each in pod_links.values() if each.kind == "veth"),
         tuple(addresses.dump(pod, link.index)),
         tuple(routes.dump(pod)),
         tuple(neighbours.dump(pod, index=link.index)),
@@ -238,26 +238,26 @@ def host_side(host: Socket, expected: Expected) -> HostSide:
 
 
 async def read_stored(
-    services: DaemonContext, attachment: Attachment, until: float
+    context: DaemonContext, attachment: Attachment, until: float
 ) -> Stored | None:
     """What the datastore has of an attachment; None if it does not answer in time."""
     key, handle_key = attachment.endpoint_key, HandleKey(attachment.handle_id)
     try:
         async with asyncio.timeout_at(until):
-            found = await services.store.get_many([key, handle_key])
-            handle = found[handle_key]
+            entries = await context.store.get_many([key, handle_key])
+            handle = entries[handle_key]
             block_keys: list[Key] = [*handles.block_keys(handle.value)] if handle else []
-            stored = await services.store.get_many(block_keys) if block_keys else {}
+            stored = await context.store.get_many(block_keys) if block_keys else {}
     except (DatastoreUnavailable, TimeoutError) as error:
         log.info("the datastore could not be compared: %s", str(error) or "timeout")
         return None
-    endpoint = found[key]
+    endpoint = entries[key]
     value: WorkloadEndpoint | None = endpoint.value if endpoint else None
-    held = frozenset(
+    addresses = frozenset(
         allocation.address
         for entry in stored.values()
         if entry is not None
         for allocation in blocks.allocations(entry.value)
         if allocation.handle_id == attachment.handle_id
     )
-    return Stored(value, held)
+    return Stored(value, addresses)

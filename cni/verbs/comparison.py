@@ -93,7 +93,7 @@ class Stored:
     """What the datastore has: the pod's endpoint, and what this attachment's handle holds."""
 
     endpoint: WorkloadEndpoint | None = None
-    held: frozenset[IPAddress] = frozenset()
+    addresses: frozenset[IPAddress] = frozenset()
 
 
 def expected_of(request: Request, attachment: Attachment) -> Expected:
@@ -250,7 +250,7 @@ def stored_complaints(expected: Expected, stored: Stored) -> Iterator[Complaint]
     attachment, endpoint = expected.attachment, stored.endpoint
     own_ipam = expected.own_ipam and not _is_unmanaged(attachment, endpoint)
     for address in expected.addresses if own_ipam else ():
-        if address.ip not in stored.held:
+        if address.ip not in stored.addresses:
             yield Complaint(f"address {address.ip} is not allocated to this container")
     if endpoint is None:
         yield Complaint(f"WorkloadEndpoint {attachment.endpoint_key.name} does not exist")
@@ -278,10 +278,10 @@ def _is_unmanaged(attachment: Attachment, endpoint: WorkloadEndpoint | None) -> 
 
 def remains(expected_mark: str, host: HostSide, stored: Stored, container_id: str) -> list[str]:
     """What is still held for a container whose own end is gone; nothing means: unknown (ERR-06)."""
-    found = []
+    remaining = []
     if host.link is not None and host.link.alias == expected_mark:
-        found.append(f"host interface {host.link.name}")
+        remaining.append(f"host interface {host.link.name}")
     if stored.endpoint is not None and stored.endpoint.spec.containerID == container_id:
-        found.append(f"WorkloadEndpoint {stored.endpoint.metadata.name}")
-    found += [f"address {address}" for address in sorted(stored.held, key=str)]
-    return found
+        remaining.append(f"WorkloadEndpoint {stored.endpoint.metadata.name}")
+    remaining += [f"address {address}" for address in sorted(stored.addresses, key=str)]
+    return remaining

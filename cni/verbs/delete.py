@@ -44,7 +44,7 @@ log = call_log.logger(__name__)
 
 
 async def delete(
-    services: DaemonContext,
+    context: DaemonContext,
     request: Request,
     trace: Trace,
     line: Line | None = None,
@@ -57,11 +57,11 @@ async def delete(
     The failure of another IPAM plugin is the caller's answer: only the runtime's next DEL can
     run it again, since the plugin lives where the runtime does.
     """
-    attachment = attachment_of(request, services.node)
-    services.records.drop(attachment)
+    attachment = attachment_of(request, context.node)
+    context.records.drop(attachment)
     left: list[Exception] = []
     released: list[IPAddress] = []
-    removed = await _unwire(services, attachment, netns_fd, left)
+    removed = await _unwire(context, attachment, netns_fd, left)
     retracted = False
 
     def forgot() -> None:
@@ -69,25 +69,25 @@ async def delete(
         nonlocal retracted
         if removed:
             retracted = True
-            _retract(services, attachment, forgotten=True)
+            _retract(context, attachment, forgotten=True)
 
     trace.mark("unwire")
     refused = await _release_elsewhere(request, line)
     try:
-        released = await release(services, attachment, unwired=removed, forgot=forgot)
+        released = await release(context, attachment, unwired=removed, forgot=forgot)
     except Exception as error:  # noqa: BLE001 - a DEL goes on; kept in `left`, for the journal
         left.append(error)
     trace.mark("commit")
     if not retracted:
-        _retract(services, attachment)
+        _retract(context, attachment)
     if left:
-        await remember(services, request, left)
+        await remember(context, request, left)
     if refused:
         raise refused
     if left:
         trace.mark("answer")
         return
-    services.journal.released(request)
+    context.journal.released(request)
     trace.mark("answer")
     log.info(
         "attachment removed",
@@ -99,13 +99,13 @@ async def delete(
     )
 
 
-async def replay(services: DaemonContext, request: Request) -> None:
+async def replay(context: DaemonContext, request: Request) -> None:
     """A journalled DEL once more; raises while something of it cannot be done.
 
     Where the kernel keeps the cable, the addresses are released all the same.
     """
-    attachment = attachment_of(request, services.node)
-    services.records.drop(attachment)
+    attachment = attachment_of(request, context.node)
+    context.records.drop(attachment)
     if is_delegated(request):
         log.warning(
             "%s is not asked to release: only a DEL of the runtime reaches it",
@@ -114,12 +114,12 @@ async def replay(services: DaemonContext, request: Request) -> None:
         )
     kept: KernelError | None = None
     try:
-        await _remove_cable(services, attachment)
+        await _remove_veth(context, attachment)
     except KernelError as error:
         kept = error
-        _retract(services, attachment)
-    released = await release(services, attachment)
-    _retract(services, attachment)
+        _retract(context, attachment)
+    released = await release(context, attachment)
+    _retract(context, attachment)
     if kept:
         raise kept
     if released:
@@ -130,19 +130,19 @@ async def replay(services: DaemonContext, request: Request) -> None:
 
 
 async def _unwire(
-    services: DaemonContext, attachment: Attachment, netns_fd: int | None, left: list[Exception]
+    context: DaemonContext, attachment: Attachment, netns_fd: int | None, left: list[Exception]
 ) -> bool:
     """Remove the pair; whether one was there. What fails is kept in `left`, for the journal."""
     try:
-        removed = await _remove_cable(services, attachment)
+        removed = await _remove_veth(context, attachment)
         if not removed and netns_fd is not None:
             names = (attachment.host_interface, attachment.ifname)
-            removed = orphan_veths.remove_in(services.host, netns_fd, *names)
+            removed = orphan_veths.remove_in(context.host, netns_fd, *names)
     except Exception as error:  # noqa: BLE001 - a DEL goes on; kept in `left`, for the journal
         left.append(error)
         # The kernel keeps the pair: felix takes route and policy away before another pod can
         # have its address.
-        _retract(services, attachment)
+        _retract(context, attachment)
         return False
     return removed
 
@@ -158,7 +158,7 @@ async def _release_elsewhere(request: Request, line: Line | None) -> CNIError | 
 
 
 async def release(
-    services: DaemonContext,
+    context: DaemonContext,
     attachment: Attachment,
     *,
     unwired: bool = False,
@@ -175,15 +175,15 @@ async def release(
         key = attachment.endpoint_key
     except InvalidValue:
         return []  # no endpoint can have such a name, so no ADD of it ever succeeded
-    memory = services.memory.take(attachment)
-    if services.cluster.locked:
+    memory = context.memory.pop(attachment)
+    if context.cluster.locked:
         raise DatastoreUnavailable("ClusterInformation default says datastoreReady false")
     released: list[IPAddress] = []
-    async with asyncio.timeout(services.settings.release_seconds):
+    async with asyncio.timeout(context.settings.release_seconds):
         if memory is not None:
-            if await forget_flows(services, memory.addresses):
+            if await forget_flows(context, memory.addresses):
                 forgot()
-            granted = await services.allocator.perform(
+            granted = await context.allocator.perform(
                 Release(
                     attachment.handle_id,
                     companion=remover(attachment),
@@ -196,7 +196,7 @@ async def release(
             if handle_key in granted.entries and granted.entries[handle_key] is None:
                 return released
             # The handle holds more: another interface's addresses, or a leak. Look closely.
-        siblings, known = await _read(services, attachment)
+        siblings, known = await _read(context, attachment)
         own = next((entry for entry in siblings if entry.key == key), None)
         spared = {
             address
@@ -205,10 +205,10 @@ async def release(
             for address in recorded_addresses(entry, attachment)
         }
         if not unwired:
-            await _remove_recorded_cable(services, attachment, own)
-        if await forget_flows(services, recorded_addresses(own, attachment)) and own:
+            await _remove_recorded_veth(context, attachment, own)
+        if await forget_flows(context, recorded_addresses(own, attachment)) and own:
             forgot()
-        granted = await services.allocator.perform(
+        granted = await context.allocator.perform(
             Release(attachment.handle_id, frozenset(spared), remover(attachment), known=known)
         )
     return released + list(granted.addresses)
@@ -221,7 +221,7 @@ def subject_of(attachment: Attachment) -> Subject:
 
 
 async def _read(
-    services: DaemonContext, attachment: Attachment
+    context: DaemonContext, attachment: Attachment
 ) -> tuple[list[Entry], dict[Key, Entry | None]]:
     """The endpoints of all interfaces of this pod or container, and endpoint and handle."""
     selection = Selection(
@@ -230,18 +230,18 @@ async def _read(
         name_prefix=attachment.sibling_prefix,
     )
     listing, known = await asyncio.gather(
-        services.store.list(selection),
-        services.store.get_many([attachment.endpoint_key, HandleKey(attachment.handle_id)]),
+        context.store.list(selection),
+        context.store.get_many([attachment.endpoint_key, HandleKey(attachment.handle_id)]),
     )
     return listing.entries, known
 
 
-async def _remove_cable(services: DaemonContext, attachment: Attachment) -> bool:
-    return await services.unplugger.remove(attachment.host_interface, attachment.mark)
+async def _remove_veth(context: DaemonContext, attachment: Attachment) -> bool:
+    return await context.unplugger.remove(attachment.host_interface, attachment.mark)
 
 
-async def _remove_recorded_cable(
-    services: DaemonContext, attachment: Attachment, own: Entry | None
+async def _remove_recorded_veth(
+    context: DaemonContext, attachment: Attachment, own: Entry | None
 ) -> None:
     """A cable without our mark, made by another release: the datastore says that it is ours.
 
@@ -253,18 +253,18 @@ async def _remove_recorded_cable(
     if not name.startswith(DEFAULT_INTERFACE_PREFIX):
         return
     try:
-        await services.in_thread(lambda: wiring.remove(name, attachment.mark, unmarked=True))
+        await context.in_thread(lambda: wiring.remove(name, attachment.mark, unmarked=True))
     except (KernelError, ValueError) as error:
         log.warning("a recorded host interface stays: %s", error)
 
 
-async def forget_flows(services: DaemonContext, addresses: Iterable[IPAddress]) -> bool:
+async def forget_flows(context: DaemonContext, addresses: Iterable[IPAddress]) -> bool:
     """Remove the connections of released addresses from the kernel's tracking; whether it did."""
     gone = list(addresses)
     if not gone:
         return False
     try:
-        await services.flows.forget(gone)
+        await context.flows.forget(gone)
     except (KernelError, OSError) as error:
         # Old flows time out by themselves; the address must not stay taken for them.
         log.warning("flows of %s stay: %s", ", ".join(map(str, gone)), error)
@@ -272,25 +272,25 @@ async def forget_flows(services: DaemonContext, addresses: Iterable[IPAddress]) 
     return True
 
 
-def _retract(services: DaemonContext, attachment: Attachment, *, forgotten: bool = False) -> None:
+def _retract(context: DaemonContext, attachment: Attachment, *, forgotten: bool = False) -> None:
     with contextlib.suppress(InvalidValue):  # felix never heard of what cannot have a name
-        services.felix.retract(subject_of(attachment), forgotten=forgotten)
+        context.felix.retract(subject_of(attachment), forgotten=forgotten)
 
 
 async def remember_undo(
-    services: DaemonContext, request: Request, left: Sequence[Exception]
+    context: DaemonContext, request: Request, left: Sequence[Exception]
 ) -> None:
     """`remember` what `left` kept an ADD's undo from, if anything. Never raises: the ADD fails
     with the reason that it has."""
     if not left:
         return
     try:
-        await remember(services, request, left)
+        await remember(context, request, left)
     except CNIError as error:
         log.error("an undo is lost: %s", error)
 
 
-async def remember(services: DaemonContext, request: Request, left: Sequence[Exception]) -> None:
+async def remember(context: DaemonContext, request: Request, left: Sequence[Exception]) -> None:
     """Write to the journal what `left` kept from being done (CNI-21).
 
     Raises CNIError 11 if the record is not on the disk.
@@ -300,7 +300,7 @@ async def remember(services: DaemonContext, request: Request, left: Sequence[Exc
         if not isinstance(error, (MuslinError, KernelError, OSError)):
             log.error("%s failed unexpectedly", request.command, exc_info=error)
     try:
-        await services.in_thread(services.journal.record, request)
+        await context.in_thread(context.journal.record, request)
     except OSError as failure:
         # A runtime takes "not found" in a DEL's error for success (ERR-17).
         text = f"{reason}; {failure.strerror}"
@@ -309,7 +309,7 @@ async def remember(services: DaemonContext, request: Request, left: Sequence[Exc
             "the release could not be finished, nor written to the journal",
             text.replace("not found", "missing").replace("No such", "missing"),
         ) from failure
-    services.journal.wake()
+    context.journal.wake()
     log.warning(
         "a release is remembered, it is finished later",
         extra={"container": request.container_id, "reason": reason},

@@ -67,7 +67,7 @@ class Stale:
 
 
 async def collect(
-    services: DaemonContext, turn: Turn, called: Collection[str], request: Request
+    context: DaemonContext, turn: Turn, called: Collection[str], request: Request
 ) -> None:
     """Serve our own part of one GC; `called` grows by each container that calls meanwhile.
 
@@ -78,25 +78,25 @@ async def collect(
         log.warning("GC without a list of valid attachments: nothing is removed")
         return
     network = request.config.name
-    await services.cluster.require_ready(services.settings.datastore_seconds)
+    await context.cluster.require_ready(context.settings.datastore_seconds)
     try:
-        if why := await why_foreign(services, runtime=True):
+        if why := await why_foreign(context, runtime=True):
             log.error("GC of network %s removes nothing: %s", network, why)
             return
-        endpoints, allocations = await held_here(services)
+        endpoints, allocations = await held_here(context)
     except (DatastoreError, TimeoutError) as error:
         raise CNIError(
             Code.TRY_AGAIN_LATER, f"GC of network {network}: the datastore does not answer"
         ) from error
     failed: list[tuple[Stale, Exception]] = []
-    stale = find(network, services.node, endpoints, allocations, valid)
+    stale = find(network, context.node, endpoints, allocations, valid)
     for each in stale:
         container = each.suspect.container_id
         async with turn(container):
             if container in called:
                 continue
             try:
-                await _remove(services, each)
+                await _remove(context, each)
             except Exception as error:  # noqa: BLE001 - the others are collected; told at the end
                 failed.append((each, error))
                 continue
@@ -119,29 +119,31 @@ def _is_transient(error: Exception) -> bool:
     return isinstance(error, (DatastoreError, TimeoutError))
 
 
-Found = tuple[Allocation, IPNetwork]
+BlockAllocation = tuple[Allocation, IPNetwork]
 
 
-async def held_here(services: DaemonContext) -> tuple[list[Entry], list[Found]]:
+async def held_here(context: DaemonContext) -> tuple[list[Entry], list[BlockAllocation]]:
     """This node's endpoints, and every allocation of handles that this node has a part in."""
-    prefix = names.workload_endpoint_prefix(services.node)
+    prefix = names.workload_endpoint_prefix(context.node)
     endpoints = (
-        await services.store.list(Selection("WorkloadEndpoint", name_prefix=prefix))
+        await context.store.list(Selection("WorkloadEndpoint", name_prefix=prefix))
     ).entries
-    listing = await services.store.list(Selection("Block"))
-    found: list[Found] = []
-    for entry in await concerning(services.node, listing.entries, endpoints):
+    listing = await context.store.list(Selection("Block"))
+    block_allocations: list[BlockAllocation] = []
+    for entry in await concerning(context.node, listing.entries, endpoints):
         assert isinstance(entry.key, BlockKey)
         if not blocks.problem(entry.value):
-            found += [(each, entry.key.cidr) for each in blocks.allocations(entry.value)]
-    return endpoints, found
+            block_allocations += [
+                (each, entry.key.cidr) for each in blocks.allocations(entry.value)
+            ]
+    return endpoints, block_allocations
 
 
 def find(
     network: str,
     node: str,
     endpoints: Sequence[Entry],
-    allocations: Iterable[Found],
+    allocations: Iterable[BlockAllocation],
     valid: Sequence[Valid],
 ) -> list[Stale]:
     """The attachments of `network` on `node` that `valid` lacks (CNI-85). Pure."""
@@ -159,7 +161,7 @@ def find(
         for (container, ifname), entry in own.items()
         for text in entry.value.spec.ipNetworks
     }
-    held: dict[tuple[str, str], list[Held]] = {}
+    by_attachment: dict[tuple[str, str], list[Held]] = {}
     for allocation, cidr in allocations:
         container = _container(network, node, allocation)
         if not container:
@@ -167,14 +169,14 @@ def find(
         ifname = allocation.attributes.get(INTERFACE) or recorded.get(
             (container, str(allocation.address)), ""
         )
-        held.setdefault((container, ifname), []).append(
+        by_attachment.setdefault((container, ifname), []).append(
             Held(allocation.address, allocation.sequence, cidr)
         )
     for (container, ifname), entry in own.items():
         if (entry.value.metadata.annotations or {}).get(NETWORK_ANNOTATION) == network:
-            held.setdefault((container, ifname), [])
+            by_attachment.setdefault((container, ifname), [])
     stale = []
-    for (container, ifname), addresses in sorted(held.items()):
+    for (container, ifname), addresses in sorted(by_attachment.items()):
         if (container, ifname) in listed or (container, "") in listed:
             continue
         if not ifname and container in containers:
@@ -210,34 +212,34 @@ def _container(network: str, node: str, allocation: Allocation) -> str:
     return "" if "." in container else container
 
 
-async def _remove(services: DaemonContext, stale: Stale) -> None:
+async def _remove(context: DaemonContext, stale: Stale) -> None:
     suspect, endpoint = stale.suspect, stale.endpoint
-    services.records.drop_interface(suspect.container_id, stale.ifname)
+    context.records.drop_interface(suspect.container_id, stale.ifname)
     if endpoint is not None and endpoint.value.spec.interfaceName:
         mark = f"{suspect.container_id}/{stale.ifname}"
-        await services.in_thread(wiring.remove, endpoint.value.spec.interfaceName, mark)
-    await forget_flows(services, sorted((held.address for held in suspect.allocations), key=str))
-    facts = services.cluster.facts(services.node)
+        await context.in_thread(wiring.remove, endpoint.value.spec.interfaceName, mark)
+    await forget_flows(context, sorted((item.address for item in suspect.held), key=str))
+    facts = context.cluster.facts(context.node)
     cooldown = facts.config.ipCooldownSeconds if facts and facts.config else 0
-    await _release(services, suspect, release_stamp(time.time_ns(), cooldown))
+    await _release(context, suspect, release_stamp(time.time_ns(), cooldown))
     if endpoint is not None:
         assert isinstance(endpoint.key, ResourceKey)
-        services.felix.retract(
+        context.felix.retract(
             Subject(endpoint.key.namespace, endpoint.key.name, suspect.container_id)
         )
 
 
-async def _release(services: DaemonContext, suspect: Suspect, stamp: str) -> None:
+async def _release(context: DaemonContext, suspect: Suspect, stamp: str) -> None:
     """Addresses and endpoint in one transaction; raises CNIError 11 where they are others'."""
     for _ in range(LOOKS):
         plan = partial(plan_release, suspect=suspect, released_at=stamp)
-        if await settle(services.store, View(), plan):
+        if await settle(context.store, View(), plan):
             return
         # A label may have been written since: it is another version of the same endpoint.
-        found = await services.store.get_many(list(suspect.endpoints)) if suspect.endpoints else {}
+        entries = await context.store.get_many(list(suspect.endpoints)) if suspect.endpoints else {}
         revisions = {
             key: entry.revision
-            for key, entry in found.items()
+            for key, entry in entries.items()
             if entry is not None and entry.value.spec.containerID == suspect.container_id
         }
         if not revisions and not suspect.allocations:

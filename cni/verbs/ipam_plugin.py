@@ -58,74 +58,74 @@ class Holdings:
     @property
     def all(self) -> tuple[IPAddress, ...]:
         """All addresses, IPv4 first."""
-        found = [address for held in self.addresses.values() for address in held]
-        return tuple(sorted(found, key=lambda address: (address.version, int(address))))
+        every = [address for each in self.addresses.values() for address in each]
+        return tuple(sorted(every, key=lambda address: (address.version, int(address))))
 
 
-async def add(services: DaemonContext, request: Request, trace: Trace, seconds: float) -> Result:
+async def add(context: DaemonContext, request: Request, trace: Trace, seconds: float) -> Result:
     """Serve one ADD within `seconds`; raises CNIError with nothing left (CNI-80)."""
-    attachment = attachment_of(request, services.node)
+    attachment = attachment_of(request, context.node)
     tickets: list[PendingRequest] = []
-    limit = min(seconds, services.settings.datastore_seconds)
+    limit = min(seconds, context.settings.datastore_seconds)
     try:
         try:
             async with asyncio.timeout(limit):
-                return await _add(services, request, attachment, trace, tickets)
+                return await _add(context, request, attachment, trace, tickets)
         except BaseException:
-            await asyncio.shield(services.keep(_undo(services, request, attachment, tickets)))
+            await asyncio.shield(context.keep(_undo(context, request, attachment, tickets)))
             raise
     except (MuslinError, TimeoutError, OSError) as error:
         raise as_cni_error(error) from error
 
 
 async def _add(
-    services: DaemonContext,
+    context: DaemonContext,
     request: Request,
     attachment: Attachment,
     trace: Trace,
     tickets: list[PendingRequest],
 ) -> Result:
-    settings = services.settings
-    check_node_name(request.config.document, settings, services.node)
-    await services.cluster.require_ready(min(READY_SECONDS, settings.datastore_seconds))
-    await services.cluster.require_settled(min(READY_SECONDS, settings.datastore_seconds))
-    await services.cluster.find_node()
-    check_node_known(request.config.document, services.cluster, services.node)
-    facts = await services.pod_source.facts(request)
-    wanted = address_request(request, facts)
+    settings = context.settings
+    check_node_name(request.config.document, settings, context.node)
+    await context.cluster.require_ready(min(READY_SECONDS, settings.datastore_seconds))
+    await context.cluster.require_settled(min(READY_SECONDS, settings.datastore_seconds))
+    await context.cluster.find_node()
+    check_node_known(request.config.document, context.cluster, context.node)
+    facts = await context.pod_source.facts(request)
+    addressing = address_request(request, facts)
     trace.mark("names")
-    held = await holdings(services, attachment)
-    addresses = held.all
-    if addresses and (services.journal.holds(request) or not _serve(addresses, wanted)):
-        await _release(services, held)
+    holding = await holdings(context, attachment)
+    addresses = holding.all
+    if addresses and (context.journal.holds(request) or not _serve(addresses, addressing)):
+        await _release(context, holding)
         addresses = ()
     trace.mark("plan")
     if not addresses:
         attributes = pod_attributes(
             attachment.node, attachment.namespace, attachment.pod, time.time_ns()
         )
-        ticket = services.allocator.submit(
+        ticket = context.allocator.submit(
             Allocate(
                 handle_id=attachment.handle_id,
                 attributes=dict(sorted({**attributes, INTERFACE: attachment.ifname}.items())),
-                families=wanted.families,
-                requested=wanted.pools,
-                fixed=wanted.fixed,
+                families=addressing.families,
+                requested=addressing.pools,
+                fixed=addressing.fixed,
                 namespace=attachment.namespace if attachment.pod else "",
             )
         )
         tickets.append(ticket)
         addresses = (await asyncio.shield(ticket.done)).addresses
-    services.records.refuse_taken(addresses, attachment)
+    context.records.refuse_taken(addresses, attachment)
     trace.mark("commit")
-    services.journal.drop(request)
-    _remember(services, request, attachment, addresses)
+    context.journal.drop(request)
+    _remember(context, request, attachment, addresses)
     gateways = GATEWAYS if request.config.type == "ptp" else {}
-    return Result(ips=tuple(_printed(services, each, wanted, gateways) for each in addresses))
+    return Result(ips=tuple(_printed(context, each, addressing, gateways) for each in addresses))
 
 
 def _remember(
-    services: DaemonContext,
+    context: DaemonContext,
     request: Request,
     attachment: Attachment,
     addresses: Sequence[IPAddress],
@@ -139,80 +139,82 @@ def _remember(
     with suppress(InvalidValue):
         if inode and attachment.endpoint_key:
             record = Record(attachment, "", tuple(addresses), None, netns, inode)
-            services.records.remember(record)
+            context.records.remember(record)
 
 
-async def delete(services: DaemonContext, request: Request, trace: Trace) -> None:
+async def delete(context: DaemonContext, request: Request, trace: Trace) -> None:
     """Serve one DEL; what cannot be released now is remembered in the journal."""
-    attachment = attachment_of(request, services.node)
+    attachment = attachment_of(request, context.node)
     try:
-        await release(services, attachment)
+        await release(context, attachment)
     except Exception as error:  # noqa: BLE001 - for the journal, which tries again
         trace.mark("commit")
-        await remember(services, request, [error])
+        await remember(context, request, [error])
         return
     trace.mark("commit")
-    services.journal.released(request)
+    context.journal.released(request)
 
 
-async def release(services: DaemonContext, attachment: Attachment) -> None:
+async def release(context: DaemonContext, attachment: Attachment) -> None:
     """Give back what this interface holds; raises where that is not certain."""
-    services.records.drop(attachment)
-    if services.cluster.locked:
+    context.records.drop(attachment)
+    if context.cluster.locked:
         raise DatastoreUnavailable("ClusterInformation default says datastoreReady false")
-    async with asyncio.timeout(services.settings.release_seconds):
-        await _release(services, await holdings(services, attachment))
+    async with asyncio.timeout(context.settings.release_seconds):
+        await _release(context, await holdings(context, attachment))
 
 
-async def check(services: DaemonContext, request: Request, trace: Trace, seconds: float) -> None:
+async def check(context: DaemonContext, request: Request, trace: Trace, seconds: float) -> None:
     """Serve one CHECK: each address of prevResult is allocated to this interface (CHK-06)."""
     if request.config.prev_result is None:
         raise CNIError(Code.INVALID_CONFIG, "Required prevResult missing")
-    attachment = attachment_of(request, services.node)
+    attachment = attachment_of(request, context.node)
     expected = _expected(request)
     try:
-        async with asyncio.timeout(min(services.settings.check_seconds, seconds)):
-            held = (await holdings(services, attachment)).all
+        async with asyncio.timeout(min(context.settings.check_seconds, seconds)):
+            addresses = (await holdings(context, attachment)).all
     except (MuslinError, TimeoutError, OSError) as error:
         raise as_cni_error(error) from error
     trace.mark("datastore")
-    if not held:
+    if not addresses:
         raise CNIError(
             Code.UNKNOWN_CONTAINER,
             f"container {request.container_id} is unknown: no address is held for "
             f"its interface {request.ifname}",
         )
     for address in expected:
-        if address not in held:
+        if address not in addresses:
             raise CNIError(
                 Code.CALICO,
                 f"CHECK of {attachment}: address {address} is not allocated to this interface",
-                "allocated: " + ", ".join(map(str, held)),
+                "allocated: " + ", ".join(map(str, addresses)),
             )
 
 
-async def holdings(services: DaemonContext, attachment: Attachment) -> Holdings:
+async def holdings(context: DaemonContext, attachment: Attachment) -> Holdings:
     """What is held for this interface. Raises DatastoreError or TimeoutError."""
     legacy = f"{attachment.namespace}.{attachment.pod}" if attachment.pod else ""
     handle_ids = [attachment.handle_id, legacy or attachment.container_id]
-    wanted: list[Key] = [HandleKey(handle_id) for handle_id in handle_ids]
+    read_keys: list[Key] = [HandleKey(handle_id) for handle_id in handle_ids]
     with suppress(InvalidValue):
-        wanted.append(attachment.endpoint_key)
-    found = await services.store.get_many(wanted)
+        read_keys.append(attachment.endpoint_key)
+    entries = await context.store.get_many(read_keys)
     recorded: set[str] = set()
     keys: set[Key] = set()
-    for key, entry in found.items():
+    for key, entry in entries.items():
         if entry is None:
             continue
         if isinstance(key, HandleKey):
             keys |= set(handles.block_keys(entry.value))
         elif entry.value.spec.containerID == attachment.container_id:
             recorded = {text.partition("/")[0] for text in entry.value.spec.ipNetworks}
-    stored = await services.store.get_many(sorted(keys, key=str)) if keys else {}
-    held = {
+    stored = await context.store.get_many(sorted(keys, key=str)) if keys else {}
+    by_handle = {
         handle_id: _of_handle(attachment, handle_id, stored, recorded) for handle_id in handle_ids
     }
-    return Holdings({handle_id: addresses for handle_id, addresses in held.items() if addresses})
+    return Holdings(
+        {handle_id: addresses for handle_id, addresses in by_handle.items() if addresses}
+    )
 
 
 def _of_handle(
@@ -231,26 +233,26 @@ def _of_handle(
     )
 
 
-def _serve(held: Sequence[IPAddress], wanted: AddressRequest) -> bool:
+def _serve(addresses: Sequence[IPAddress], requested: AddressRequest) -> bool:
     """Whether what is held is what is wanted."""
-    if wanted.fixed:
-        return set(held) == set(wanted.fixed)
-    return sorted(address.version for address in held) == sorted(wanted.families)
+    if requested.fixed:
+        return set(addresses) == set(requested.fixed)
+    return sorted(address.version for address in addresses) == sorted(requested.families)
 
 
 def _printed(
-    services: DaemonContext,
+    context: DaemonContext,
     address: IPAddress,
-    wanted: AddressRequest,
+    requested: AddressRequest,
     gateways: Mapping[int, IPAddress],
 ) -> IPConfig:
     """The address with its prefix length (CNI-82).
 
     A gateway only for ptp: it puts that address on the host's end, and fails without one.
     """
-    facts = services.cluster.facts(services.node)
+    facts = context.cluster.facts(context.node)
     pool = containing(facts.pools, ip_network(address)) if facts else None
-    if wanted.fixed or pool is None:
+    if requested.fixed or pool is None:
         return IPConfig(ip_interface(ip_network(address)), gateways.get(address.version))
     return IPConfig(ip_interface(f"{address}/{pool.block_size}"), gateways.get(address.version))
 
@@ -267,22 +269,22 @@ def _expected(request: Request) -> list[IPAddress]:
         for index, link in enumerate(result.interfaces)
         if link.name == request.ifname and link.sandbox
     }
-    found = [ip.address.ip for ip in result.ips if ip.interface is None or ip.interface in own]
-    if not found:
+    addresses = [ip.address.ip for ip in result.ips if ip.interface is None or ip.interface in own]
+    if not addresses:
         raise CNIError(
             Code.INVALID_CONFIG, f"prevResult lists no address of interface {request.ifname}"
         )
-    return found
+    return addresses
 
 
-async def _release(services: DaemonContext, held: Holdings) -> None:
-    await forget_flows(services, held.all)
-    for handle_id, addresses in held.addresses.items():
-        await services.allocator.perform(Release(handle_id, only=frozenset(addresses)))
+async def _release(context: DaemonContext, holding: Holdings) -> None:
+    await forget_flows(context, holding.all)
+    for handle_id, addresses in holding.addresses.items():
+        await context.allocator.perform(Release(handle_id, only=frozenset(addresses)))
 
 
 async def _undo(
-    services: DaemonContext,
+    context: DaemonContext,
     request: Request,
     attachment: Attachment,
     tickets: Sequence[PendingRequest],
@@ -293,12 +295,12 @@ async def _undo(
             ticket.abandon()
             continue
         try:
-            async with asyncio.timeout(services.settings.release_seconds):
+            async with asyncio.timeout(context.settings.release_seconds):
                 granted = await asyncio.shield(ticket.done)
                 only = frozenset(granted.addresses)
-                await services.allocator.perform(Release(attachment.handle_id, only=only))
+                await context.allocator.perform(Release(attachment.handle_id, only=only))
         except IPAMError:
             continue  # refused: there is nothing to give back
         except Exception as error:  # noqa: BLE001 - for the journal, which tries again
             with suppress(CNIError):
-                await remember(services, request, [error])
+                await remember(context, request, [error])

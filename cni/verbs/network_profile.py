@@ -25,17 +25,17 @@ from libcalico.selectors import selectors
 log = logging.getLogger(__name__)
 
 
-async def ensure(services: DaemonContext, request: Request) -> None:
+async def ensure(context: DaemonContext, request: Request) -> None:
     """Create the profile if it is missing; asks the datastore once a network and process.
 
     Raises DatastoreError or TimeoutError. Where nodes may not write profiles, pods of Kubernetes
     do without: theirs are those of the namespace and the service account.
     """
     network = request.config.name
-    if not is_wanted(services, request):
+    if not is_wanted(context, request):
         return
     try:
-        await _create(services, network, kubernetes=request.pod is not None)
+        await _create(context, network, kubernetes=request.pod is not None)
     except PermissionDenied as error:
         if request.pod is None:
             raise
@@ -45,22 +45,22 @@ async def ensure(services: DaemonContext, request: Request) -> None:
             error,
             extra={"network": network},
         )
-    services.told.add(f"profile {network}")
+    context.done_once.add(f"profile {network}")
 
 
-def is_wanted(services: DaemonContext, request: Request) -> bool:
+def is_wanted(context: DaemonContext, request: Request) -> bool:
     """Whether this daemon has not seen to it yet, and there is to be one."""
     known = f"profile {request.config.name}"
-    return not (request.config.policy_type or known in services.told)
+    return not (request.config.policy_type or known in context.done_once)
 
 
-async def _create(services: DaemonContext, network: str, *, kubernetes: bool) -> None:
+async def _create(context: DaemonContext, network: str, *, kubernetes: bool) -> None:
     key = ResourceKey("Profile", network)
-    if await services.store.get(key) is not None:
+    if await context.store.get(key) is not None:
         return
     try:
         value = decode_value(key, _document(network, kubernetes=kubernetes))
-        await services.store.commit([Put(key, value, ABSENT)])
+        await context.store.commit([Put(key, value, ABSENT)])
     except CommitConflict:
         pass  # another node was first: it stays as it is
 

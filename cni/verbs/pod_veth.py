@@ -33,19 +33,19 @@ class PodVeth:
 
     def __init__(
         self,
-        services: DaemonContext,
+        context: DaemonContext,
         netns_fd: int,
-        cable: wiring.Cable,
+        spec: wiring.VethSpec,
         attachment: Attachment,
         opened: ExitStack,
     ) -> None:
-        self._services, self._netns_fd, self._opened = services, netns_fd, opened
+        self._context, self._netns_fd, self._opened = context, netns_fd, opened
         self._attachment = attachment
         self._pod: wiring.PodSocket | None = None
-        self.cable = cable
-        self.ends: wiring.Ends | None = None
+        self.spec = spec
+        self.pair: wiring.VethPair | None = None
         self.begun = False
-        self.taken = wiring.is_taken(services.host, cable.host_interface)
+        self.taken = wiring.is_taken(context.host, spec.host_interface)
 
     @property
     def pod(self) -> wiring.PodSocket:
@@ -56,95 +56,95 @@ class PodVeth:
 
     def find(self) -> None:
         """Take the pair that an earlier ADD of this attachment made, where there is one."""
-        self.ends = wiring.existing(self._services.host, self.pod, self.cable)
+        self.pair = wiring.existing(self._context.host, self.pod, self.spec)
 
-    async def made(self) -> wiring.Ends:
+    async def made(self) -> wiring.VethPair:
         """Both ends; the pair is made where there is none yet. Raises KernelError, CNIError."""
-        if self.ends is None:
+        if self.pair is None:
             pod = self.pod
             self.begun = True
-            self.ends = await self._make(pod)
-        return self.ends
+            self.pair = await self._make(pod)
+        return self.pair
 
-    async def _make(self, pod: wiring.PodSocket) -> wiring.Ends:
-        services, cable = self._services, self.cable
+    async def _make(self, pod: wiring.PodSocket) -> wiring.VethPair:
+        context, spec = self._context, self.spec
         try:
-            return wiring.create(services.host, self._netns_fd, cable)
+            return wiring.create(context.host, self._netns_fd, spec)
         except KernelError as error:
             if error.errno != errno.EEXIST:
                 raise
         # Which end's name is taken, the kernel does not say. A link of another program in the
         # container is refused; what is left of a killed daemon goes.
-        wiring.existing(services.host, pod, cable)
+        wiring.existing(context.host, pod, spec)
         # The older sandbox of a pod has the same host interface; it is dead once a new one starts.
         # Without a pod the name is made of the container's own id, so another's is a collision.
-        mark = None if self._attachment.pod else cable.mark
-        await services.in_thread(wiring.remove_stale, cable.host_interface, mark)
-        return wiring.create(services.host, self._netns_fd, cable)
+        mark = None if self._attachment.pod else spec.mark
+        await context.in_thread(wiring.remove_stale, spec.host_interface, mark)
+        return wiring.create(context.host, self._netns_fd, spec)
 
     async def up(self) -> None:
         """The pair, with the container's end up before it has an address."""
-        ends = await self.made()
-        self.pod.transact([links.set_up(ends.pod)])[0].check(f"bring up {self.cable.ifname}")
+        pair = await self.made()
+        self.pod.transact([links.set_up(pair.pod)])[0].check(f"bring up {self.spec.ifname}")
 
     def configure(
-        self, ends: wiring.Ends, addresses: Sequence[IPAddress], ways: Sequence[IPNetwork]
+        self, pair: wiring.VethPair, addresses: Sequence[IPAddress], ways: Sequence[IPNetwork]
     ) -> None:
         """Addresses and routes of the container; of `reused` ends what it had before goes."""
-        where = {"container": self.cable.mark, "link": self.cable.host_interface}
-        log.debug("veth found" if ends.reused else "veth created", extra=where)
+        where = {"container": self.spec.mark, "link": self.spec.host_interface}
+        log.debug("veth found" if pair.reused else "veth created", extra=where)
         log.debug("address assigned", extra={**where, "addresses": ",".join(map(str, addresses))})
-        wiring.configure(self.pod, self._netns_fd, self.cable, ends, addresses, ways)
+        wiring.configure(self.pod, self._netns_fd, self.spec, pair, addresses, ways)
         log.debug("address configured", extra=where)
 
     async def undo(self) -> None:
         """Remove the pair if this ADD may have made it. Raises KernelError."""
         if self.begun:
             one = self._attachment
-            await self._services.in_thread(wiring.remove, one.host_interface, one.mark)
+            await self._context.in_thread(wiring.remove, one.host_interface, one.mark)
 
 
-def cable_of(
-    services: DaemonContext, request: Request, attachment: Attachment, mac: str
-) -> wiring.Cable:
+def veth_spec(
+    context: DaemonContext, request: Request, attachment: Attachment, mac: str
+) -> wiring.VethSpec:
     """The pair as the configuration, a pod's annotations (`mac`) and the node want it."""
     config = request.config
     queues = config.document.get("num_queues")
-    return wiring.Cable(
+    return wiring.VethSpec(
         host_interface=attachment.host_interface,
         ifname=attachment.ifname,
         mark=attachment.mark,
         mac=mac or config.mac or wiring.random_mac(),
-        mtu=_configured_mtu(services, config.mtu) or _node_mtu(services, request),
+        mtu=_configured_mtu(context, config.mtu) or _node_mtu(context, request),
         queues=queues if isinstance(queues, int) and 0 < queues <= 64 else 1,
         forwarding=config.allow_ip_forwarding,
     )
 
 
-def _configured_mtu(services: DaemonContext, mtu: int) -> int:
+def _configured_mtu(context: DaemonContext, mtu: int) -> int:
     """The configuration's; said once where it is more than the node's encapsulation leaves."""
-    told = f"mtu {mtu}"
-    if mtu and told not in services.told:
-        services.told.add(told)
+    notice = f"mtu {mtu}"
+    if mtu and notice not in context.done_once:
+        context.done_once.add(notice)
         with suppress(OSError, ValueError):
-            most = int(services.settings.mtu_file.read_text())
+            most = int(context.settings.mtu_file.read_text())
             if most < mtu:
                 log.warning(
                     "mtu %d of the network configuration is more than the %d bytes that fit"
                     " through this node's tunnels (%s): large packets will be lost",
                     mtu,
                     most,
-                    services.settings.mtu_file,
+                    context.settings.mtu_file,
                 )
     return mtu
 
 
-def _node_mtu(services: DaemonContext, request: Request) -> int:
+def _node_mtu(context: DaemonContext, request: Request) -> int:
     """What felix found out, else what the default route's link has
     (docs/reference/data-model.md#cni-configuration, `mtu`)."""
-    file = services.settings.mtu_file
+    file = context.settings.mtu_file
     try:
-        mtu = services.mtu(file)
+        mtu = context.mtu(file)
     except FileNotFoundError:
         if request.config.document.get("require_mtu_file") is True:
             raise CNIError(
@@ -154,4 +154,4 @@ def _node_mtu(services: DaemonContext, request: Request) -> int:
     except ValueError:
         log.warning("%s holds no number, it is ignored", file)
         mtu = 0
-    return mtu if 68 <= mtu <= 65535 else wiring.default_mtu(services.host)
+    return mtu if 68 <= mtu <= 65535 else wiring.default_mtu(context.host)

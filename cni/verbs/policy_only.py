@@ -39,19 +39,19 @@ log = logging.getLogger(__name__)
 
 
 async def add(
-    services: DaemonContext, request: Request, netns_fd: int, trace: Trace, previous: Result
+    context: DaemonContext, request: Request, netns_fd: int, trace: Trace, previous: Result
 ) -> Result:
     """Serve one ADD; raises CNIError, with the endpoint taken back."""
-    attachment, settings = attachment_of(request, services.node), services.settings
-    check_node_name(request.config.document, settings, services.node)
+    attachment, settings = attachment_of(request, context.node), context.settings
+    check_node_name(request.config.document, settings, context.node)
     check_endpoint_name(attachment)
-    services.check_store(request.config.store)
-    await services.cluster.require_ready(min(READY_SECONDS, settings.datastore_seconds))
-    await services.cluster.find_node()
-    check_node_known(request.config.document, services.cluster, services.node)
-    inner, outer = _ends(services, request, netns_fd)
-    await network_profile.ensure(services, request)
-    facts = await services.pod_source.facts(request)
+    context.check_store(request.config.store)
+    await context.cluster.require_ready(min(READY_SECONDS, settings.datastore_seconds))
+    await context.cluster.find_node()
+    check_node_known(request.config.document, context.cluster, context.node)
+    inner, outer = _ends(context, request, netns_fd)
+    await network_profile.ensure(context, request)
+    facts = await context.pod_source.facts(request)
     writer = EndpointWriter(attachment, facts, inner.mac, interface=outer.name)
     addresses = addresses_of(request, previous)
     trace.mark("names")
@@ -59,32 +59,32 @@ async def add(
     stood = False
     try:
         async with asyncio.timeout(settings.datastore_seconds):
-            entry = await services.store.get(writer.key)
-            stood = bool(writer.held(entry))
+            entry = await context.store.get(writer.key)
+            stood = bool(writer.recorded(entry))
             writer.change(entry, addresses)
             assert writer.written is not None
-            services.felix.offer(subject, writer.stored_bytes())
-            revision = await services.store.commit([writer.written])
+            context.felix.offer(subject, writer.stored_bytes())
+            revision = await context.store.commit([writer.written])
         trace.mark("commit")
         if wait:
-            await _in_force(services, str(attachment), subject, wait)
+            await _in_force(context, str(attachment), subject, wait)
             trace.mark("in_force")
     except CommitConflict as error:
         if stood:  # the first ADD's pod runs on (ADD-07)
-            services.felix.stored(subject, 0)
+            context.felix.stored(subject, 0)
         else:
-            services.felix.retract(subject)
+            context.felix.retract(subject)
         raise CNIError(
             Code.TRY_AGAIN_LATER, f"the endpoint of {attachment} was changed meanwhile"
         ) from error
     except BaseException:
         if stood:
-            services.felix.stored(subject, 0)
+            context.felix.stored(subject, 0)
         else:
-            await asyncio.shield(services.keep(_undo(services, request)))
+            await asyncio.shield(context.keep(_undo(context, request)))
         raise
-    services.felix.stored(subject, revision_of(revision, writer.key))
-    services.journal.drop(request)
+    context.felix.stored(subject, revision_of(revision, writer.key))
+    context.journal.drop(request)
     log.info(
         "policy added",
         extra={
@@ -97,9 +97,9 @@ async def add(
     return previous
 
 
-async def _in_force(services: DaemonContext, text: str, subject: Subject, seconds: float) -> None:
+async def _in_force(context: DaemonContext, text: str, subject: Subject, seconds: float) -> None:
     try:
-        refusal = await services.felix.in_force(subject, seconds)
+        refusal = await context.felix.in_force(subject, seconds)
     except TimeoutError:
         raise CNIError(
             Code.TRY_AGAIN_LATER,
@@ -113,15 +113,15 @@ async def _in_force(services: DaemonContext, text: str, subject: Subject, second
 def addresses_of(request: Request, previous: Result) -> tuple[IPAddress, ...]:
     """The addresses that prevResult gives the interface; raises CNIError 7 if there is none."""
     own = own_index(request, previous)
-    found = tuple(ip.address.ip for ip in previous.ips if ip.interface in (None, own))
-    if not found:
+    addresses = tuple(ip.address.ip for ip in previous.ips if ip.interface in (None, own))
+    if not addresses:
         raise CNIError(
             Code.INVALID_CONFIG, f"prevResult lists no address of interface {request.ifname}"
         )
-    return found
+    return addresses
 
 
-def _ends(services: DaemonContext, request: Request, netns_fd: int) -> tuple[Link, Link]:
+def _ends(context: DaemonContext, request: Request, netns_fd: int) -> tuple[Link, Link]:
     """The two ends of the pod's cable as the kernel has them (CNI-95)."""
     with wiring.open_pod(netns_fd) as pod:
         inner = links.get(pod, request.ifname)
@@ -130,7 +130,7 @@ def _ends(services: DaemonContext, request: Request, netns_fd: int) -> tuple[Lin
             Code.INVALID_CONFIG,
             f"prevResult lists interface {request.ifname}, and the container has none",
         )
-    outer = links.get(services.host, inner.peer_index) if inner.peer_index else None
+    outer = links.get(context.host, inner.peer_index) if inner.peer_index else None
     paired = outer is not None and outer.kind == "veth" and outer.peer_index == inner.index
     if inner.kind != "veth" or outer is None or not paired:
         raise CNIError(
@@ -148,30 +148,30 @@ def _ends(services: DaemonContext, request: Request, netns_fd: int) -> tuple[Lin
     return inner, outer
 
 
-async def _undo(services: DaemonContext, request: Request) -> None:
-    attachment = attachment_of(request, services.node)
+async def _undo(context: DaemonContext, request: Request) -> None:
+    attachment = attachment_of(request, context.node)
     left: list[Exception] = []
     try:
-        await delete.release(services, attachment, unwired=True)
+        await delete.release(context, attachment, unwired=True)
     except Exception as error:  # noqa: BLE001 - an undo goes on; kept in `left`, for the journal
         left.append(error)
-    services.felix.retract(delete.subject_of(attachment))
-    await delete.remember_undo(services, request, left)
+    context.felix.retract(delete.subject_of(attachment))
+    await delete.remember_undo(context, request, left)
 
 
-async def check(services: DaemonContext, request: Request, netns_fd: int | None) -> None:
+async def check(context: DaemonContext, request: Request, netns_fd: int | None) -> None:
     """Serve one CHECK: endpoint, host interface and policy are as ADD left them."""
     previous = previous_of(request)
     assert previous is not None
-    attachment = attachment_of(request, services.node)
+    attachment = attachment_of(request, context.node)
     if netns_fd is None:
         raise CNIError(
             Code.CALICO,
             f"CHECK of {attachment}: the network namespace {request.netns} does not exist",
         )
-    _, outer = _ends(services, request, netns_fd)
-    wanted = {str(address) for address in addresses_of(request, previous)}
-    entry = await services.store.get(attachment.endpoint_key)
+    _, outer = _ends(context, request, netns_fd)
+    expected = {str(address) for address in addresses_of(request, previous)}
+    entry = await context.store.get(attachment.endpoint_key)
     if entry is None or entry.value.spec.containerID != attachment.container_id:
         raise CNIError(
             Code.CALICO,
@@ -180,16 +180,16 @@ async def check(services: DaemonContext, request: Request, netns_fd: int | None)
         )
     spec = entry.value.spec
     recorded = {text.partition("/")[0] for text in spec.ipNetworks}
-    if spec.interfaceName != outer.name or not wanted <= recorded:
+    if spec.interfaceName != outer.name or not expected <= recorded:
         raise CNIError(
             Code.CALICO,
             f"CHECK of {attachment}: WorkloadEndpoint {attachment.endpoint_key.name} names "
             f"{spec.interfaceName} with {', '.join(sorted(recorded))}, "
-            f"not {outer.name} with {', '.join(sorted(wanted))}",
+            f"not {outer.name} with {', '.join(sorted(expected))}",
         )
     if request.config.policy_setup_timeout:
         subject = delete.subject_of(attachment)
         try:
-            await _in_force(services, str(attachment), subject, services.settings.check_seconds)
+            await _in_force(context, str(attachment), subject, context.settings.check_seconds)
         finally:
-            services.felix.stop_waiting(subject)
+            context.felix.stop_waiting(subject)

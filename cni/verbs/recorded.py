@@ -22,24 +22,24 @@ from linux import links
 from linux.netlink import Socket
 
 
-async def learn(services: DaemonContext) -> None:
+async def learn(context: DaemonContext) -> None:
     """Remember them. Raises DatastoreError, KernelError, OSError."""
-    marks = await services.in_thread(kernel_marks)
+    marks = await context.in_thread(kernel_marks)
     # A record of a container before, whose link had the name, says nothing of the one that runs.
-    known = {one.link for one in services.records.all() if one.stands(marks)}
+    known = {one.link for one in context.records.all() if one.stands(marks)}
     strange = {mark: name for name, mark in marks.items() if name not in known}
-    if not strange or await why_foreign(services, runtime=True, unknown=False):
+    if not strange or await why_foreign(context, runtime=True, unknown=False):
         return
-    endpoints, allocations = await held_here(services)
+    endpoints, allocations = await held_here(context)
     networks = {
         (container, one.address): one.handle_id[: -len(container) - 1]
         for one, _ in allocations
         for container in names.containers_of(one.handle_id)
     }
     for entry in endpoints:
-        record = _recorded(entry, strange, networks, services.node)
+        record = _recorded(entry, strange, networks, context.node)
         if record is not None:
-            services.records.remember(record)
+            context.records.remember(record)
 
 
 def kernel_marks() -> dict[str, str]:

@@ -51,7 +51,7 @@ class Source(Protocol):
 class OwnAddresses:
     """From our pools: one transaction holds addresses and endpoint."""
 
-    services: DaemonContext
+    context: DaemonContext
     attachment: Attachment
     ticket: PendingRequest
     extra: Result = field(default=Result(), init=False)
@@ -69,13 +69,13 @@ class OwnAddresses:
         if not self.ticket.started:
             self.ticket.abandon()
             return True
-        async with asyncio.timeout(self.services.settings.release_seconds):
+        async with asyncio.timeout(self.context.settings.release_seconds):
             try:
                 granted = await asyncio.shield(self.ticket.done)
             except IPAMError:
                 return True  # refused: there is nothing to give back
         if granted.fresh:
-            await delete.release(self.services, self.attachment)
+            await delete.release(self.context, self.attachment)
         return granted.fresh
 
 
@@ -83,7 +83,7 @@ class OwnAddresses:
 class _EndpointAlone:
     """Addresses that our pools know nothing of: a guarded commit writes the endpoint."""
 
-    services: DaemonContext
+    context: DaemonContext
     attachment: Attachment
     writer: EndpointWriter
     extra: Result = field(default=Result(), init=False)
@@ -98,7 +98,7 @@ class _EndpointAlone:
         assert self.writer.written is not None
         self._written = True
         try:
-            revision = await self.services.store.commit([self.writer.written])
+            revision = await self.context.store.commit([self.writer.written])
         except CommitConflict as error:
             raise CNIError(
                 Code.TRY_AGAIN_LATER, f"the endpoint of {self.attachment} was changed meanwhile"
@@ -110,7 +110,7 @@ class _EndpointAlone:
     async def undo(self) -> bool:
         """Remove the endpoint, if it was written."""
         if self._written:
-            await delete.release(self.services, self.attachment)
+            await delete.release(self.context, self.attachment)
         return True
 
 
@@ -118,14 +118,14 @@ class _EndpointAlone:
 class UnmanagedAddresses(_EndpointAlone):
     """The pod names its addresses, and no pool is asked (`ipAddrsNoIpam`)."""
 
-    wanted: tuple[IPAddress, ...]
+    fixed: tuple[IPAddress, ...]
     _stood: bool = field(default=False, init=False)
 
     async def planned(self) -> tuple[IPAddress, ...]:
         """As wanted."""
-        self._given = self.wanted
-        entry = await self.services.store.get(self.writer.key)
-        self._stood = bool(self.writer.held(entry))
+        self._given = self.fixed
+        entry = await self.context.store.get(self.writer.key)
+        self._stood = bool(self.writer.recorded(entry))
         self.writer.change(entry, self._given)
         return self._given
 
@@ -144,11 +144,11 @@ class DelegatedAddresses(_EndpointAlone):
 
     async def look(self) -> None:
         """Read the endpoint of an earlier ADD, if there is one."""
-        self._before = await self.services.store.get(self.writer.key)
+        self._before = await self.context.store.get(self.writer.key)
 
     async def ask(self) -> None:
         """Run the plugin. A repeated ADD gives back first: the plugin would refuse it else."""
-        if self.writer.held(self._before):
+        if self.writer.recorded(self._before):
             await self.delegate.delete()
         self._asked = True
         try:
@@ -168,5 +168,5 @@ class DelegatedAddresses(_EndpointAlone):
         if self._asked:
             await self.delegate.delete()
         if self._written:
-            await delete.release(self.services, self.attachment)
+            await delete.release(self.context, self.attachment)
         return True

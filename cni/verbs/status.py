@@ -56,38 +56,38 @@ class Room:
     away: float | None = None
 
 
-async def status(services: DaemonContext, request: Request, line: Line, room: Room) -> None:
+async def status(context: DaemonContext, request: Request, line: Line, room: Room) -> None:
     """Serve one STATUS; raises CNIError 50 or 51, whose text an operator can act on."""
     try:
-        await services.cluster.require_ready(WAIT_SECONDS)
-        check_node_name(request.config.document, services.settings, services.node)
-        _require_store(services)
-        await services.cluster.require_settled(0)
-        check_node_known(request.config.document, services.cluster, services.node)
-        _require_mtu(services, request)
+        await context.cluster.require_ready(WAIT_SECONDS)
+        check_node_name(request.config.document, context.settings, context.node)
+        _require_store(context)
+        await context.cluster.require_settled(0)
+        check_node_known(request.config.document, context.cluster, context.node)
+        _require_mtu(context, request)
     except CNIError as error:
         raise _unavailable(error.msg, error.details) from error
     if is_delegated(request):
         await _delegate(Delegate(line, request))
     else:
-        await _pools(services, request, room)
+        await _pools(context, request, room)
     if request.plugin == "calico":
-        _agents(services, request, room)
+        _agents(context, request, room)
 
 
 def _unavailable(msg: str, details: str = "") -> CNIError:
     return CNIError(Code.PLUGIN_NOT_AVAILABLE, msg, details)
 
 
-def _require_store(services: DaemonContext) -> None:
-    if services.cluster.cut > QUIET_SECONDS:
+def _require_store(context: DaemonContext) -> None:
+    if context.cluster.cut > QUIET_SECONDS:
         raise _unavailable("the datastore does not answer: no pod starts here")
-    if full := why_full(services.store):
+    if full := why_full(context.store):
         raise _unavailable(f"no pod starts here: {full}")
 
 
-def _require_mtu(services: DaemonContext, request: Request) -> None:
-    file = services.settings.mtu_file
+def _require_mtu(context: DaemonContext, request: Request) -> None:
+    file = context.settings.mtu_file
     if request.config.document.get("require_mtu_file") is True and not file.exists():
         raise _unavailable(f"{file} is missing, and require_mtu_file is true")
 
@@ -102,70 +102,70 @@ async def _delegate(delegate: Delegate) -> None:
         raise _unavailable(f'IPAM plugin "{plugin}": {error.msg}', error.details) from error
 
 
-async def _pools(services: DaemonContext, request: Request, room: Room) -> None:
-    facts = services.cluster.facts(services.node)
+async def _pools(context: DaemonContext, request: Request, room: Room) -> None:
+    facts = context.cluster.facts(context.node)
     if facts is None or all(pool.disabled for pool in facts.pools):
         raise _unavailable("there is no enabled IP pool")
     try:
-        wanted = address_request(request, PodFacts())
+        addressing = address_request(request, PodFacts())
     except CNIError as error:
         raise _unavailable(error.msg, error.details) from error
-    for family in wanted.families:
+    for family in addressing.families:
         try:
             chosen = pools.select(
                 facts.pools,
                 family,
                 node_labels=facts.node_labels,
-                requested=wanted.pools.get(family, ()),
+                requested=addressing.pools.get(family, ()),
                 namespace_labels=None,
             )
         except NoPool as error:
             if any(pools.selects_by_namespace(pool) for pool in facts.pools if not pool.disabled):
                 continue  # pods of some namespaces are served: no fault of the node
             raise _unavailable(str(error)) from error
-        if reason := await _full(services, facts, chosen, room):
+        if reason := await _full(context, facts, chosen, room):
             raise _unavailable(reason)
 
 
-async def _full(services: DaemonContext, facts: Facts, chosen: Sequence[Pool], room: Room) -> str:
+async def _full(context: DaemonContext, facts: Facts, chosen: Sequence[Pool], room: Room) -> str:
     key = tuple(pool.name for pool in chosen)
     now = time.monotonic()
     if now - room.looked.get(key, -LOOK_SECONDS) >= LOOK_SECONDS:
         room.looked[key] = now
-        look = services.keep(_look(services, facts, chosen, room, key))
+        look = context.keep(_look(context, facts, chosen, room, key))
         await asyncio.wait({look}, timeout=WAIT_SECONDS)
     return room.full.get(key, "")
 
 
 async def _look(
-    services: DaemonContext, facts: Facts, chosen: Sequence[Pool], room: Room, key: tuple[str, ...]
+    context: DaemonContext, facts: Facts, chosen: Sequence[Pool], room: Room, key: tuple[str, ...]
 ) -> None:
     try:
-        async with asyncio.timeout(services.settings.datastore_seconds):
-            room.full[key] = await exhausted(services, facts, chosen)
+        async with asyncio.timeout(context.settings.datastore_seconds):
+            room.full[key] = await exhausted(context, facts, chosen)
     except (MuslinError, TimeoutError) as error:
         room.looked.pop(key, None)
         log.info("the pools could not be looked at: %s", str(error) or "timeout")
 
 
-async def exhausted(services: DaemonContext, facts: Facts, chosen: Sequence[Pool]) -> str:
+async def exhausted(context: DaemonContext, facts: Facts, chosen: Sequence[Pool]) -> str:
     """Why no address is free for this node in these pools, or ""; allocates nothing (STA-10).
 
     The node's own blocks first: only where those are full, all blocks are read.
     """
-    claims = await affinities.claims_of(services.store, services.node)
+    claims = await affinities.claims_of(context.store, context.node)
     keys = [BlockKey(affinities.claimed_network(entry)) for entry in claims]
-    own = await services.store.get_many(list(keys)) if keys else {}
+    own = await context.store.get_many(list(keys)) if keys else {}
     if _free(own.values(), facts, chosen):
         return ""
     config = facts.config or DEFAULT_IPAM_CONFIG
-    held = sum(1 for entry in own.values() if entry is not None and _within(entry, chosen))
-    if held >= (limit := block_limit(config)):
+    blocks = sum(1 for entry in own.values() if entry is not None and _within(entry, chosen))
+    if blocks >= (limit := block_limit(config)):
         return (
-            f"all {held} blocks of this node in pools {pools.names(chosen)} are full, "
+            f"all {blocks} blocks of this node in pools {pools.names(chosen)} are full, "
             f"and it may hold {limit} (maxBlocksPerHost)"
         )
-    entries = (await services.store.list(Selection("Block"))).entries
+    entries = (await context.store.list(Selection("Block"))).entries
     total = sum(pools.block_count(pool) for pool in chosen)
     used = sum(1 for entry in entries if _within(entry, chosen))
     if used < total and config.auto_allocate_blocks:
@@ -193,32 +193,32 @@ def _free(entries: Iterable[Entry | None], facts: Facts, chosen: Sequence[Pool])
     return False
 
 
-def _agents(services: DaemonContext, request: Request, room: Room) -> None:
+def _agents(context: DaemonContext, request: Request, room: Room) -> None:
     """What carries the traffic of pods that run already (STA-03)."""
     if sysctl.try_get("net/ipv4/ip_forward") == "0":
         raise CNIError(
             Code.LIMITED_CONNECTIVITY, "net.ipv4.ip_forward is 0: this node forwards nothing"
         )
-    if request.config.policy_setup_timeout and _felix_away(services, room):
+    if request.config.policy_setup_timeout and _felix_away(context, room):
         raise CNIError(
             Code.LIMITED_CONNECTIVITY,
             "calico-felix cannot be reached: routes and policy of pods are not kept",
             "look at its log and http://localhost:9099/readiness",
         )
-    for device in services.cluster.tunnel_devices:
+    for device in context.cluster.tunnel_devices:
         if sysctl.try_get(f"net/ipv4/conf/{device}/forwarding") is None:
             raise CNIError(
                 Code.LIMITED_CONNECTIVITY,
                 f"tunnel device {device} is missing, and an IP pool needs it",
             )
-    if reason := _sessions(services):
+    if reason := _sessions(context):
         raise CNIError(Code.LIMITED_CONNECTIVITY, reason)
 
 
-def _felix_away(services: DaemonContext, room: Room) -> bool:
+def _felix_away(context: DaemonContext, room: Room) -> bool:
     """Whether felix has been away for a while: a restart of it is no fault of the node."""
-    settings = services.settings
-    if services.felix.connected:
+    settings = context.settings
+    if context.felix.connected:
         room.away = None
         return False
     if not settings.felix_socket.exists() and settings.endpoint_status.exists():
@@ -228,16 +228,16 @@ def _felix_away(services: DaemonContext, room: Room) -> bool:
     return now - room.away >= QUIET_SECONDS
 
 
-def _sessions(services: DaemonContext) -> str:
+def _sessions(context: DaemonContext) -> str:
     """Why no BGP session stands where some are wanted, or ""."""
-    told = status_file.read("bgp", services.settings.status) or {}
+    bgp_status = status_file.read("bgp", context.settings.status) or {}
     try:
-        age = datetime.now(UTC) - datetime.fromisoformat(str(told.get("time")))
+        age = datetime.now(UTC) - datetime.fromisoformat(str(bgp_status.get("time")))
     except (TypeError, ValueError):
         return ""
     if abs(age.total_seconds()) > STALE_SECONDS:
         return ""  # whoever wrote it is gone, and so are its sessions: not ours to judge
-    peers = told.get("peers")
+    peers = bgp_status.get("peers")
     if not isinstance(peers, list) or not peers:
         return ""
     if any(isinstance(peer, dict) and peer.get("state") == "up" for peer in peers):

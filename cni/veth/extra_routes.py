@@ -38,16 +38,16 @@ def plain(ways: Sequence[IPNetwork], result: Result) -> tuple[IPNetwork, ...]:
 
 def install(pod: Socket, index: int, result: Result) -> None:
     """Install them on link `index` of the container. Raises KernelError."""
-    for wanted in special(result):
-        network = ip_network(wanted.dst.network)
-        gateway = None if wanted.scope == SCOPE_LINK else GATEWAYS[network.version]
+    for extra in special(result):
+        network = ip_network(extra.dst.network)
+        gateway = None if extra.scope == SCOPE_LINK else GATEWAYS[network.version]
         route = routes.Route(
             network,
             (routes.NextHop(gateway, index),),
-            table=routes.TABLE_MAIN if wanted.table is None else wanted.table,
-            scope=wanted.scope,
-            metric=wanted.priority,
-            mtu=wanted.mtu,
+            table=routes.TABLE_MAIN if extra.table is None else extra.table,
+            scope=extra.scope,
+            metric=extra.priority,
+            mtu=extra.mtu,
         )
-        result_of = pod.transact([routes.replace(route, advmss=wanted.advmss)])[0]
+        result_of = pod.transact([routes.replace(route, advmss=extra.advmss)])[0]
         result_of.check(f"install the route to {network} in the container")

@@ -36,14 +36,14 @@ class _Removal:
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
 
-    def end(self, found: bool | Exception) -> None:
+    def end(self, outcome: bool | Exception) -> None:
         if self.done.done():
             return
-        if isinstance(found, Exception):
-            self.done.set_exception(found)
+        if isinstance(outcome, Exception):
+            self.done.set_exception(outcome)
             self.done.exception()  # its caller may have been cancelled
         else:
-            self.done.set_result(found)
+            self.done.set_result(outcome)
 
 
 class VethRemover:
@@ -95,8 +95,8 @@ class VethRemover:
     def _ended(self, removals: Sequence[_Removal], work: asyncio.Future[Any]) -> None:
         self._running -= 1
         error = asyncio.CancelledError() if work.cancelled() else work.exception()
-        found = [error] * len(removals) if error else work.result()
-        for removal, each in zip(removals, found, strict=True):
+        outcomes = [error] * len(removals) if error else work.result()
+        for removal, each in zip(removals, outcomes, strict=True):
             if self._leaving.get((removal.name, removal.mark)) is removal:
                 del self._leaving[removal.name, removal.mark]
             removal.end(each if isinstance(each, (bool, Exception)) else OSError(str(each)))
@@ -108,21 +108,21 @@ class VethRemover:
             self._departures.close()
 
 
-def remove_all(wanted: Sequence[tuple[str, str]], group: int) -> list[bool | Exception]:
+def remove_all(targets: Sequence[tuple[str, str]], group: int) -> list[bool | Exception]:
     """Remove those of these (name, mark) that are there: whether it was, or why not, each.
 
     Blocks 15 to 40 ms. Raises `KernelError` when the socket fails.
     """
     with Socket() as host:
-        looks = host.transact([links.request(name) for name, _ in wanted])
-        found: list[bool | Exception] = []
+        looks = host.transact([links.request(name) for name, _ in targets])
+        outcomes: list[bool | Exception] = []
         indexes: list[int] = []
         places: list[int] = []
-        for place, ((name, mark), look) in enumerate(zip(wanted, looks, strict=True)):
+        for place, ((name, mark), look) in enumerate(zip(targets, looks, strict=True)):
             link = links.decode(look.answers[0][1]) if look.ok and look.answers else None
-            found.append(False)
+            outcomes.append(False)
             if not look.ok and look.errno != errno.ENODEV:
-                found[place] = look.error(f"look up link {name}") or False
+                outcomes[place] = look.error(f"look up link {name}") or False
             elif link is not None and link.alias == mark:
                 indexes.append(link.index)
                 places.append(place)
@@ -130,17 +130,17 @@ def remove_all(wanted: Sequence[tuple[str, str]], group: int) -> list[bool | Exc
             host.transact([links.set_group(index, group) for index in indexes])
             host.transact([links.delete_group(group)])
             # Whatever the group's fate was: what is left is asked for one by one.
-            ends = host.transact([links.request(index) for index in indexes])
-            left = [i for i, end in enumerate(ends) if end.errno != errno.ENODEV]
+            end_links = host.transact([links.request(index) for index in indexes])
+            left = [i for i, end in enumerate(end_links) if end.errno != errno.ENODEV]
         else:
             left = list(range(len(indexes)))
         for i in range(len(indexes)):
-            found[places[i]] = True
+            outcomes[places[i]] = True
         if left:
             results = host.transact([links.delete(indexes[i]) for i in left])
             for i, result in zip(left, results, strict=True):
                 if result.errno == errno.ENODEV:
-                    found[places[i]] = len(indexes) > 1
+                    outcomes[places[i]] = len(indexes) > 1
                 elif not result.ok:
-                    found[places[i]] = result.error(f"remove {wanted[places[i]][0]}") or False
-        return found
+                    outcomes[places[i]] = result.error(f"remove {targets[places[i]][0]}") or False
+        return outcomes

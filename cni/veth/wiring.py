@@ -70,7 +70,7 @@ RULE_PRIORITY = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Cable:
+class VethSpec:
     """What is wanted. `mark` is the proof of ownership that the host end carries."""
 
     host_interface: str
@@ -83,7 +83,7 @@ class Cable:
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
+class VethPair:
     """The two ends by index, each in its own namespace; `reused` if they were there already."""
 
     host: int
@@ -94,7 +94,7 @@ class Ends:
 
 
 @lru_cache(maxsize=256)
-def alone(address: IPAddress) -> IPv4Interface | IPv6Interface:
+def host_prefix(address: IPAddress) -> IPv4Interface | IPv6Interface:
     """An address as a pod has it: /32 or /128."""
     made = IPv4Interface if address.version == 4 else IPv6Interface
     return made((int(address), address.max_prefixlen))
@@ -112,63 +112,63 @@ def is_taken(host: Socket, name: str) -> bool:
     return links.is_there(host, name)
 
 
-def existing(host: Socket, pod: Socket, cable: Cable) -> Ends | None:
+def existing(host: Socket, pod: Socket, spec: VethSpec) -> VethPair | None:
     """The cable of an earlier ADD of this attachment, or None if the name is free.
 
     What a killed daemon began is removed, and counts as none. Raises CNIError naming the interface
     when somebody else's link has the name (CNI-14).
     """
-    inner = links.get(pod, cable.ifname)
+    inner = links.get(pod, spec.ifname)
     if inner is None:
         return None
     outer = links.get(host, inner.peer_index) if inner.peer_index else None
-    if outer is None or outer.alias != cable.mark or outer.name != cable.host_interface:
-        if orphan_veths.remove(host, pod, cable.host_interface, cable.ifname):
+    if outer is None or outer.alias != spec.mark or outer.name != spec.host_interface:
+        if orphan_veths.remove(host, pod, spec.host_interface, spec.ifname):
             return None
         raise CNIError(
             Code.INTERNAL,
-            f"interface {cable.ifname} exists in the container already and is not ours",
+            f"interface {spec.ifname} exists in the container already and is not ours",
             "remove it, or choose another CNI_IFNAME; nothing was changed",
         )
-    return Ends(outer.index, inner.index, inner.mac, inner.mtu, reused=True)
+    return VethPair(outer.index, inner.index, inner.mac, inner.mtu, reused=True)
 
 
-def create(host: Socket, netns_fd: int, cable: Cable) -> Ends:
+def create(host: Socket, netns_fd: int, spec: VethSpec) -> VethPair:
     """Make the pair, the host end configured and up, the pod's end down.
 
     Raises KernelError; EEXIST means that the host has a link of this name (CNI-15).
     """
     message = links.create_veth(
-        cable.host_interface,
+        spec.host_interface,
         mac=HOST_MAC,
-        mtu=cable.mtu,
-        peer_name=cable.ifname,
-        peer_mac=cable.mac,
+        mtu=spec.mtu,
+        peer_name=spec.ifname,
+        peer_mac=spec.mac,
         peer_netns_fd=netns_fd,
-        queues=cable.queues,
+        queues=spec.queues,
     )
-    made = links.made(host, message, cable.host_interface)
+    made = links.made(host, message, spec.host_interface)
     try:
         for name, value in HOST_ALWAYS.items():
-            sysctl.try_set(f"net/ipv6/conf/{cable.host_interface}/{name}", value)
+            sysctl.try_set(f"net/ipv6/conf/{spec.host_interface}/{name}", value)
         # The alias comes last: what the kernel tells of it shows felix that nothing is to be done.
         settings = [
             links.set_inet_conf(made.index, HOST_INET),
             links.set_proxy_delay(made.index, 0),
-            links.set_alias(made.index, cable.mark),
+            links.set_alias(made.index, spec.mark),
         ]
-        host.carry_out(settings, f"configure {cable.host_interface}")
+        host.carry_out(settings, f"configure {spec.host_interface}")
     except BaseException:
         host.transact([links.delete(made.index)])
         raise
-    return Ends(made.index, made.peer_index, cable.mac, cable.mtu)
+    return VethPair(made.index, made.peer_index, spec.mac, spec.mtu)
 
 
 def configure(
     pod: PodSocket,
     netns_fd: int,
-    cable: Cable,
-    ends: Ends,
+    spec: VethSpec,
+    pair: VethPair,
     addresses: Sequence[IPAddress],
     destinations: Sequence[IPNetwork] = EVERYTHING,
 ) -> None:
@@ -178,32 +178,32 @@ def configure(
     May be repeated on a reused cable. Raises KernelError or CNIError.
     """
     families = sorted({address.version for address in addresses})
-    _host_settings(cable.host_interface, 6 in families)
-    if 6 in families or pod.forwarding != str(int(cable.forwarding)):
-        netns.run_in(netns_fd, lambda: _pod_settings(cable, families))
-    batch = [links.set_up(ends.pod)]
+    _host_settings(spec.host_interface, 6 in families)
+    if 6 in families or pod.forwarding != str(int(spec.forwarding)):
+        netns.run_in(netns_fd, lambda: _pod_settings(spec, families))
+    batch = [links.set_up(pair.pod)]
     # The first interface has the default route; one of another network must not disturb it.
     sources: list[IPAddress] = []
-    others = [] if cable.ifname == FIRST_INTERFACE else _routes_of_others(pod, ends.pod)
-    if ends.reused:
-        batch += _outdated(pod, ends.pod, addresses)
+    others = [] if spec.ifname == FIRST_INTERFACE else _routes_of_others(pod, pair.pod)
+    if pair.reused:
+        batch += _outdated(pod, pair.pod, addresses)
     for address in addresses:
-        batch.append(kernel_addresses.add(ends.pod, alone(address), replace=True))
+        batch.append(kernel_addresses.add(pair.pod, host_prefix(address), replace=True))
     for family in families:
         own = [network for network in destinations if network.version == family]
         if others:
-            batch += _gateway(ends.pod, family, own, others)
+            batch += _gateway(pair.pod, family, own, others)
         else:
-            batch += _first_gateway(ends.pod, family, tuple(own))
+            batch += _first_gateway(pair.pod, family, tuple(own))
         if any(route.dst in own for route in others):
-            batch += _own_table(ends.pod, family, own)
+            batch += _own_table(pair.pod, family, own)
             sources += [address for address in addresses if address.version == family]
-    pod.carry_out(batch, f"configure {cable.ifname} in the container")
+    pod.carry_out(batch, f"configure {spec.ifname} in the container")
     if sources:
-        _route_by_source(pod, ends.pod, sources)
+        _route_by_source(pod, pair.pod, sources)
 
 
-def lead(host: Socket, name: str, index: int, prefixes: Sequence[str]) -> None:
+def add_host_routes(host: Socket, name: str, index: int, prefixes: Sequence[str]) -> None:
     """Lead these prefixes to the host end, as felix writes its routes. Raises KernelError."""
     via = (routes.NextHop(None, index),)
     batch = []
@@ -215,9 +215,10 @@ def lead(host: Socket, name: str, index: int, prefixes: Sequence[str]) -> None:
 
 def _outdated(pod: Socket, index: int, addresses: Sequence[IPAddress]) -> list[bytes]:
     return [
-        kernel_addresses.delete(index, found.interface)
-        for found in kernel_addresses.dump(pod, index)
-        if found.scope == kernel_addresses.SCOPE_UNIVERSE and found.interface.ip not in addresses
+        kernel_addresses.delete(index, address.interface)
+        for address in kernel_addresses.dump(pod, index)
+        if address.scope == kernel_addresses.SCOPE_UNIVERSE
+        and address.interface.ip not in addresses
     ]
 
 
@@ -242,8 +243,10 @@ def _own_table(index: int, family: int, destinations: Sequence[IPNetwork]) -> li
 
 
 def _route_by_source(pod: Socket, index: int, sources: Sequence[IPAddress]) -> None:
-    wanted = [rules.from_source(each, FURTHER_TABLES + index, RULE_PRIORITY) for each in sources]
-    for result in pod.transact(wanted):
+    source_rules = [
+        rules.from_source(each, FURTHER_TABLES + index, RULE_PRIORITY) for each in sources
+    ]
+    for result in pod.transact(source_rules):
         if result.errno != errno.EEXIST:
             result.check("route by source in the container")
 
@@ -294,18 +297,18 @@ def _host_settings(name: str, ipv6: bool) -> None:
             log.debug("an IPv6 setting of %s stays: %s", name, error)
 
 
-def _pod_settings(cable: Cable, families: Sequence[int]) -> None:
-    wanted = int(cable.forwarding)
+def _pod_settings(spec: VethSpec, families: Sequence[int]) -> None:
+    forward = int(spec.forwarding)
     if 4 in families:
-        sysctl.ensure("net/ipv4/ip_forward", wanted)
+        sysctl.ensure("net/ipv4/ip_forward", forward)
     if 6 not in families:
         return
     try:
         for scope in ("all", "default", "lo"):
             sysctl.ensure(f"net/ipv6/conf/{scope}/disable_ipv6", 0)
         for setting, value in POD_INET6.items():
-            sysctl.ensure(f"net/ipv6/conf/{cable.ifname}/{setting}", value)
-        sysctl.ensure("net/ipv6/conf/all/forwarding", wanted)
+            sysctl.ensure(f"net/ipv6/conf/{spec.ifname}/{setting}", value)
+        sysctl.ensure("net/ipv6/conf/all/forwarding", forward)
     except KernelError as error:
         raise _no_ipv6(error) from error
 

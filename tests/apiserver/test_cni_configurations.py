@@ -108,8 +108,8 @@ class Cluster:
         ):
             status = NodeStatus(podCIDRs=["10.244.7.0/24"])
             value = Node(metadata=Metadata(name=node), status=status)
-            await running.services.store.commit([Put(ResourceKey("Node", node), value)])
-            await until(lambda: running.services.cluster.pod_cidrs(node))
+            await running.context.store.commit([Put(ResourceKey("Node", node), value)])
+            await until(lambda: running.context.cluster.pod_cidrs(node))
             yield running
 
     def client(self) -> Client:
@@ -258,13 +258,13 @@ async def test_a_refused_add_is_told_on_its_pod_and_full_pools_on_the_node(
         )
 
     async with cluster.daemon(NODE, access, kubernetes=cluster.api.source(token)) as running:
-        store = running.services.store
+        store = running.context.store
         for entry in (await store.list(Selection("IPPool"))).entries:
             spec = replace(entry.value.spec, disabled=True)
             await store.commit([Put(entry.key, replace(entry.value, spec=spec), entry.revision)])
 
         def all_disabled() -> bool:
-            facts = running.services.cluster.facts(NODE)
+            facts = running.context.cluster.facts(NODE)
             return facts is not None and all(one.disabled for one in facts.pools)
 
         await until(all_disabled)

@@ -123,7 +123,7 @@ async def _deleted(node: World, server: ApiServer, environ: dict[str, str]) -> N
                 had = result_of(await node.add(space, "lives"))["ips"]
                 await kdd.until(lambda: keeper._last is not None)
                 server.delete(path)
-                cluster = daemon.services.cluster
+                cluster = daemon.context.cluster
                 await kdd.until(lambda: not cluster.has_node(NODE))
                 kdd.pod(server, "new", NODE)
                 refused = await node.add(other, "new")
@@ -137,7 +137,7 @@ async def _deleted(node: World, server: ApiServer, environ: dict[str, str]) -> N
                 assert blocks() == 1
                 # What an operator deletes of a pod that runs is put back.
                 gone()
-                daemon.services.records.wanted.set()
+                daemon.context.records.comparison_due.set()
                 await kdd.until(lambda: blocks() == 1)
                 fresh = result_of(await node.add(other, "new"))["ips"]
                 assert fresh != had
@@ -145,12 +145,12 @@ async def _deleted(node: World, server: ApiServer, environ: dict[str, str]) -> N
                 server.delete("/api/v1/namespaces/default/pods/lives?gracePeriodSeconds=0")
                 gone()
                 looked = daemon.restorer.looked
-                daemon.services.records.wanted.set()
+                daemon.context.records.comparison_due.set()
                 await kdd.until(lambda: daemon.restorer.looked > looked and blocks() == 2)
                 handles = f"{kdd.CRD}/ipamhandles"
 
                 def both() -> bool:
-                    daemon.services.records.wanted.set()
+                    daemon.context.records.comparison_due.set()
                     return len(server.call("GET", handles)["items"]) == 2
 
                 await kdd.until(both)

@@ -105,7 +105,7 @@ async def main() -> None:
     )
     daemon = Daemon(store, "node1", settings)
     serving = asyncio.create_task(daemon.run())
-    await asyncio.wait_for(daemon.services.cluster._in_sync.wait(), HANG)
+    await asyncio.wait_for(daemon.context.cluster._in_sync.wait(), HANG)
     if sys.argv[3] != "never":
         when, _, place = sys.argv[3].partition(":")
         if when == "step":

@@ -165,7 +165,7 @@ async def serve(settings: Settings, endpoint: str) -> None:
     daemon = Daemon(store, "node1", settings)
     serving = asyncio.create_task(daemon.run())
     asyncio.get_running_loop().add_reader(0, listen)
-    await daemon.services.cluster.wait_in_sync()
+    await daemon.context.cluster.wait_in_sync()
     while not settings.socket.exists():  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     say(f"ready {os.getpid()}")

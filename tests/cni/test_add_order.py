@@ -26,7 +26,7 @@ from libcalico.model.keys import Key
 from tests.cni.test_attachment import request
 
 PLANNED, GIVEN = parse_address("10.65.0.1"), parse_address("10.65.0.2")
-ENDS = wiring.Ends(1, 2, "ee:00:00:00:00:01", 1450)
+ENDS = wiring.VethPair(1, 2, "ee:00:00:00:00:01", 1450)
 
 
 class Agreeing:
@@ -76,12 +76,12 @@ class Story:
         put(wiring, "is_taken", lambda *_: link)
         put(wiring, "open_pod", lambda _: nullcontext(object()))
         put(wiring, "existing", lambda *_: ENDS if own else None)
-        put(wiring, "lead", lambda *_: self.note("lead"))
+        put(wiring, "add_host_routes", lambda *_: self.note("lead"))
         put(wiring, "remove", lambda *_: self.note("unwire"))
         put(delete, "release", self._noting("release", []))
         put(delete, "remember_undo", self._noting("undone", None))
         put(EndpointWriter, "stored_bytes", lambda _: b"{}")
-        self.services: Any = SimpleNamespace(
+        self.context: Any = SimpleNamespace(
             node="node1", host=None, keep=asyncio.ensure_future, check_store=lambda _: None,
             settings=SimpleNamespace(datastore_seconds=600.0),
             cluster=Agreeing(),
@@ -154,7 +154,7 @@ class Story:
 
         async def serve() -> None:
             try:
-                result = await add.add(self.services, self.request, 0, Trace("ADD"), 600.0, line)
+                result = await add.add(self.context, self.request, 0, Trace("ADD"), 600.0, line)
             except CNIError as error:
                 self.note(f"error {int(error.code)}")
             else:

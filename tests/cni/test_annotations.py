@@ -136,7 +136,7 @@ async def test_a_cluster_may_have_no_ipv4_at_all(
 
 
 async def test_pools_are_the_pods_to_choose(node: World, pod: Namespace, daemon: Daemon) -> None:
-    await put_pool(daemon.services.store, "extra", "10.67.0.0/24", 28)
+    await put_pool(daemon.context.store, "extra", "10.67.0.0/24", 28)
     try:
         async with asyncio.timeout(patient(10)):
             while True:
@@ -206,7 +206,7 @@ async def test_other_ipam_plugins_cannot_be_asked_for_an_address(
 @pytest.mark.promise("F-16", "M-7")
 async def test_a_pod_joins_several_networks(node: World, pod: Namespace, daemon: Daemon) -> None:
     """As Multus calls: one container, other interface names, other networks and pools."""
-    await put_pool(daemon.services.store, "second", "10.68.0.0/24", 28)
+    await put_pool(daemon.context.store, "second", "10.68.0.0/24", 28)
     ipam = {"type": "calico-ipam", "assign_ipv6": "true"}
     calls: dict[str, dict[str, Any]] = {
         "eth0": {},
@@ -350,7 +350,7 @@ async def test_a_nodename_that_is_an_address_is_as_good(node: World, pod: Namesp
         assert refused.error["code"] == 7
         assert "there is no Node resource" in refused.error["msg"]
         value = Node(metadata=Metadata(name="127.0.0.1"))
-        await daemon.services.store.commit([Put(ResourceKey("Node", "127.0.0.1"), value)])
+        await daemon.context.store.commit([Put(ResourceKey("Node", "127.0.0.1"), value)])
         async with asyncio.timeout(patient(10)):
             while (await node.add(pod, config=config)).status:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)

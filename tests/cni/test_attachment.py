@@ -74,11 +74,11 @@ def test_an_endpoint_keeps_its_identity_and_goes_only_with_its_container() -> No
     assert put.guard == ABSENT
     raw = first.stored_bytes()
     stored = Entry(WEB.endpoint_key, decode_value(WEB.endpoint_key, raw), 7, raw)
-    assert first.held(stored) == [address]
+    assert first.recorded(stored) == [address]
 
     newer = dataclasses.replace(WEB, container_id="d" * 64)
     second = EndpointWriter(newer, PodFacts(), "02:00:00:00:00:02")
-    assert second.held(stored) == []
+    assert second.recorded(stored) == []
     again = second.change(stored, [ip_address("10.0.0.2")])
     assert isinstance(again, Put)
     assert again.guard == 7

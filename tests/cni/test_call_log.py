@@ -14,7 +14,7 @@ log = call_log.logger("tests.call_log")
 
 def said(caplog: pytest.LogCaptureFixture, wish: str, level: int) -> list[str]:
     async def call() -> None:
-        call_log.wish(wish)
+        call_log.set_level(wish)
         log.debug("debug")
         log.info("info")
         await asyncio.create_task(later())
@@ -54,7 +54,7 @@ def test_a_level_belongs_to_a_call(
 
 def test_calls_do_not_hear_of_each_other(caplog: pytest.LogCaptureFixture) -> None:
     async def call(wish: str, turns: int) -> None:
-        call_log.wish(wish)
+        call_log.set_level(wish)
         for turn in range(turns):
             log.debug("%s %d", wish, turn)
             await asyncio.sleep(0)

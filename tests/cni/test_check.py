@@ -59,7 +59,7 @@ async def served(node: World) -> AsyncIterator[tuple[Daemon, FelixPeer]]:
         FelixPeer(node.settings.felix_socket) as felix,
         node.daemon() as daemon,
     ):
-        await until(lambda: daemon.services.felix.connected)
+        await until(lambda: daemon.context.felix.connected)
         yield daemon, felix
 
 
@@ -419,10 +419,10 @@ async def test_felix_that_does_not_say_so_gives_code_11(
     """CHK-14."""
     real = check._policy
 
-    async def impatient(services: Any, attachment: Any, _: float, *, hasty: bool) -> Any:
+    async def impatient(context: Any, attachment: Any, _: float, *, hasty: bool) -> Any:
         """The datastore is given its time, felix none."""
         soon = asyncio.get_running_loop().time() + (0.3 if quiet else HANG)
-        return await real(services, attachment, soon, hasty=hasty)
+        return await real(context, attachment, soon, hasty=hasty)
 
     quiet = False
     monkeypatch.setattr(check, "_policy", impatient)
@@ -432,7 +432,7 @@ async def test_felix_that_does_not_say_so_gives_code_11(
         error = (await node.check(pod, result)).error
         assert error["code"] == 11
         assert "calico-felix did not say" in error["msg"]
-        assert daemon.services.felix._waits == {}
+        assert daemon.context.felix._waits == {}
         felix.hold = quiet = False
         assert (await node.check(pod, result)).status == 0
         felix.error = "its chain is missing"
@@ -452,7 +452,7 @@ async def test_right_after_an_add_it_waits_for_the_real_felix(node: World, pod: 
         node.felix() as felix,
         node.daemon(felix_socket=felix.socket) as daemon,
     ):
-        await until(lambda: daemon.services.felix.connected)
+        await until(lambda: daemon.context.felix.connected)
         for wait in (60, 0):
             for index in range(3):
                 name = f"web-{wait}-{index}"
@@ -470,7 +470,7 @@ async def test_right_after_an_add_it_waits_for_the_real_felix(node: World, pod: 
         assert done.status == 0, done
         felix.process.kill()
         felix.process.wait()
-        await until(lambda: not daemon.services.felix.connected)
+        await until(lambda: not daemon.context.felix.connected)
         asleep = asyncio.create_task(node.check(pod, result))
         async with node.felix():
             done = await asleep

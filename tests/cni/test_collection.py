@@ -223,16 +223,16 @@ async def test_a_claim_that_an_operator_deletes_is_back_at_once(
     with pod_namespace("lives") as lives:
         async with node.daemon() as daemon:
             result_of(await node.add(lives, "lives-1"))
-            await until(lambda: daemon.services.cluster.in_sync)
+            await until(lambda: daemon.context.cluster.in_sync)
             (key,) = node.etcd.keys(claims)
             stored = node.etcd.get(key)
             node.etcd.ctl("del", key)
             # The datastore shows it before the daemon has read the answer.
-            await until(lambda: daemon.services.allocator.restored == 1)
+            await until(lambda: daemon.context.allocator.restored == 1)
             assert node.etcd.get(key) == stored
         node.etcd.ctl("del", key)
         async with node.daemon(prepare=False) as daemon:
-            await until(lambda: daemon.services.allocator.restored == 1)
+            await until(lambda: daemon.context.allocator.restored == 1)
             assert node.etcd.get(key) == stored
             await node.delete(lives, "lives-1")
     assert caplog.text.count("the claim was deleted while addresses of the block are in use") == 2
@@ -245,13 +245,13 @@ async def test_a_sweep_that_meets_what_it_cannot_read_ends_no_daemon(
     async def stumble(*_: object) -> None:
         raise ValueError("'10.0.0.300' is no address")
 
-    services = SimpleNamespace(
+    context = SimpleNamespace(
         settings=SimpleNamespace(cri_socket=""),
         store=None,
         node="n1",
         cluster=SimpleNamespace(locked=False),
     )
-    collection = Collection(cast(DaemonContext, services), cast(Server, SimpleNamespace()))
+    collection = Collection(cast(DaemonContext, context), cast(Server, SimpleNamespace()))
     monkeypatch.setattr(Collector, "sweep", stumble)
     assert await collection._sweep(None) is False
     assert "'10.0.0.300' is no address" in caplog.text

@@ -212,7 +212,7 @@ STORED_FAULTS = {
     "names the host interface cali0": endpoint_with(interfaceName="cali0"),
     f"lacks the address {SIX.ip}": endpoint_with(ipNetworks=[str(FOUR)]),
     f"address {FOUR.ip} is not allocated": dataclasses.replace(
-        GOOD_STORED, held=frozenset({SIX.ip})
+        GOOD_STORED, addresses=frozenset({SIX.ip})
     ),
 }
 
@@ -226,7 +226,7 @@ def test_each_fault_in_the_datastore_has_its_own_complaint(text: str) -> None:
 
 def test_addresses_that_no_pool_gave_are_not_looked_for_in_blocks() -> None:
     """The endpoint of such a container, and of no other, names its network."""
-    held = dataclasses.replace(GOOD_STORED, held=frozenset())
+    held = dataclasses.replace(GOOD_STORED, addresses=frozenset())
     assert held.endpoint is not None
     notes = {NETWORK_ANNOTATION: "net"}
     meta = msgspec.structs.replace(held.endpoint.metadata, annotations=notes)
@@ -281,7 +281,7 @@ def test_what_remains_of_a_container() -> None:
         f"address {SIX.ip}",
     ]
     assert remains(WEB.mark, HostSide(), Stored(), WEB.container_id) == []
-    newer = dataclasses.replace(endpoint_with(containerID="newer"), held=frozenset())
+    newer = dataclasses.replace(endpoint_with(containerID="newer"), addresses=frozenset())
     assert remains(WEB.mark, host_with(alias="newer/eth0"), newer, WEB.container_id) == []
 
 

@@ -23,7 +23,7 @@ def test_calls_of_one_container_never_overlap(calls: list[tuple[str, int, int | 
 
         async def call(container: str, steps: int) -> None:
             nonlocal worked
-            async with turns.take(container):
+            async with turns.acquire(container):
                 assert container not in inside
                 assert not container or container in turns.busy
                 if container:
@@ -54,7 +54,7 @@ def test_calls_of_one_container_never_overlap(calls: list[tuple[str, int, int | 
 async def test_a_failure_ends_the_turn() -> None:
     turns = ContainerLocks()
     with pytest.raises(ValueError, match="for a test"):
-        async with turns.take("a"):
+        async with turns.acquire("a"):
             raise ValueError("for a test")
-    async with asyncio.timeout(patient(20)), turns.take("a"):
+    async with asyncio.timeout(patient(20)), turns.acquire("a"):
         assert turns.busy == {"a"}

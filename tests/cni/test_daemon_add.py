@@ -215,7 +215,7 @@ async def test_a_foreign_interface_of_that_name_is_left_alone(node: World, pod: 
 @pytest.mark.asyncio
 async def test_the_answer_waits_for_felix(node: World, pod: Namespace) -> None:
     async with FelixPeer(node.settings.felix_socket) as felix, node.daemon() as daemon:
-        await until(lambda: daemon.services.felix.connected)
+        await until(lambda: daemon.context.felix.connected)
         felix.hold = True
         config = {"policy_setup_timeout_seconds": 1}
         error = (await node.add(pod, config=config)).error
@@ -258,7 +258,7 @@ async def test_a_repeated_add_that_fails_leaves_the_first_one_without_ipam(
     hasty = {**config, "policy_setup_timeout_seconds": 1}
     config |= WAITS
     async with FelixPeer(node.settings.felix_socket) as felix, node.daemon() as daemon:
-        await until(lambda: daemon.services.felix.connected)
+        await until(lambda: daemon.context.felix.connected)
         result_of(await node.add(pod, config=config))
         before = node.endpoints()
         felix.hold = True
@@ -277,7 +277,7 @@ async def test_routes_that_felix_leaves_to_the_daemon_are_its_own_to_the_byte(
     """CNI-24: written when the rules stand, before the answer; a refused one undoes the ADD."""
     assert (ROUTE_PROTOCOL, ROUTE_METRIC) == (felix.ROUTE_PROTOCOL, felix.ROUTE_METRIC)
     async with FelixPeer(node.settings.felix_socket) as peer, node.daemon() as daemon:
-        await until(lambda: daemon.services.felix.connected)
+        await until(lambda: daemon.context.felix.connected)
         peer.hold = True
         adding = asyncio.create_task(node.add(pod, config=WAITS))
         await until(lambda: peer.awaits() and "cali" in node.space.run("ip", "-br", "link"))
@@ -378,13 +378,13 @@ async def test_sixteen_at_once_share_transactions(node: World) -> None:
         spaces = [pod_namespace(f"p{i}") for i in range(12)]
         pods = [space.__enter__() for space in spaces]
         try:
-            before = daemon.services.allocator.transactions
+            before = daemon.context.allocator.transactions
             results = await asyncio.gather(
                 *(node.add(pod, f"web-{i}") for i, pod in enumerate(pods))
             )
             addresses = {result_of(done)["ips"][0]["address"] for done in results}
             assert len(addresses) == len(pods)
-            assert daemon.services.allocator.transactions - before <= len(pods)
+            assert daemon.context.allocator.transactions - before <= len(pods)
             await asyncio.gather(*(node.delete(pod, f"web-{i}") for i, pod in enumerate(pods)))
             await node.delete(None, "warm")
             node.assert_clean()
@@ -404,7 +404,7 @@ async def test_the_log_the_status_file_and_the_metrics_tell_of_an_add(
         wanted = ["veth created", "address assigned", "address configured"]
         assert [r.message for r in caplog.records if r.message in wanted] == wanted
         await until(lambda: daemon.health.port != 0)
-        await until(lambda: daemon.services.cluster.connected)
+        await until(lambda: daemon.context.cluster.connected)
         url = f"http://127.0.0.1:{daemon.health.port}"
 
         def read(path: str) -> str:

@@ -121,7 +121,7 @@ async def test_etcd_dies_while_the_add_waits_for_felix(node: World, pod: Namespa
         FelixPeer(node.settings.felix_socket) as felix,
         node.daemon() as daemon,
     ):
-        await until(lambda: daemon.services.felix.connected)
+        await until(lambda: daemon.context.felix.connected)
         felix.hold = True
         adding = asyncio.create_task(node.add(pod, config={"policy_setup_timeout_seconds": 1}))
         # Nothing of the daemon runs between the look that sees the address and the kill.
@@ -168,7 +168,7 @@ async def test_a_killed_executable_is_undone(node: World, pod: Namespace) -> Non
         FelixPeer(node.settings.felix_socket) as felix,
         node.daemon() as daemon,
     ):
-        await until(lambda: daemon.services.felix.connected)
+        await until(lambda: daemon.context.felix.connected)
         felix.hold = True
         env = {
             "CNI_COMMAND": "ADD",
@@ -267,7 +267,7 @@ async def test_a_del_that_the_kernel_refuses_is_finished_later(
         assert (node.in_use(), node.endpoints()) == (0, {})
         await until(lambda: tries > 3)
         assert node.links(), "still there"
-        assert daemon.services.journal.count() == 1
+        assert daemon.context.journal.count() == 1
         monkeypatch.undo()
         await until(lambda: not records(node))
         node.assert_clean()
@@ -326,19 +326,19 @@ async def test_an_undo_that_meets_a_fault_of_ours_is_finished_later(
         FelixPeer(node.settings.felix_socket) as felix,
         node.daemon() as daemon,
     ):
-        await until(lambda: daemon.services.felix.connected)
+        await until(lambda: daemon.context.felix.connected)
         felix.error = "refused for a test"
-        real = daemon.services.allocator.perform
+        real = daemon.context.allocator.perform
 
         async def failing(_: Any) -> Any:
             raise RuntimeError("a fault of ours")
 
-        monkeypatch.setattr(daemon.services.allocator, "perform", failing)
+        monkeypatch.setattr(daemon.context.allocator, "perform", failing)
         error = (await node.add(pod, config=WAITS)).error
         assert "refused for a test" in error["msg"]
         assert records(node)
         await until(felix.retractions)
-        monkeypatch.setattr(daemon.services.allocator, "perform", real)
+        monkeypatch.setattr(daemon.context.allocator, "perform", real)
         await node.becomes_clean()
 
 
@@ -382,18 +382,18 @@ async def test_a_failed_second_add_leaves_the_first_intact(node: World, pod: Nam
 @pytest.mark.asyncio
 async def test_pools_that_cannot_serve_are_named(node: World, pod: Namespace) -> None:
     async with node.daemon() as daemon:
-        await until(lambda: daemon.services.cluster.in_sync)
-        await put_pool(daemon.services.store, "pool4", CIDR4, 28, disabled=True)
+        await until(lambda: daemon.context.cluster.in_sync)
+        await put_pool(daemon.context.store, "pool4", CIDR4, 28, disabled=True)
         await until(
-            lambda: any(pool.disabled for pool in daemon.services.cluster.facts("node1").pools)  # type: ignore[union-attr]
+            lambda: any(pool.disabled for pool in daemon.context.cluster.facts("node1").pools)  # type: ignore[union-attr]
         )
         error = (await node.add(pod)).error
         assert f"pool4 ({CIDR4}) is disabled" in error["msg"]
-        await daemon.services.store.commit([Delete(ResourceKey("IPPool", "pool4"))])
-        await until(lambda: len(daemon.services.cluster.facts("node1").pools) == 1)  # type: ignore[union-attr]
+        await daemon.context.store.commit([Delete(ResourceKey("IPPool", "pool4"))])
+        await until(lambda: len(daemon.context.cluster.facts("node1").pools) == 1)  # type: ignore[union-attr]
         assert "there is no IPv4 pool" in (await node.add(pod)).error["msg"]
         # A pool made a moment ago is found at once.
-        await put_pool(daemon.services.store, "tiny", "10.66.0.0/30", 30)
+        await put_pool(daemon.context.store, "tiny", "10.66.0.0/30", 30)
         for index in range(4):
             with pod_namespace(f"n{index}") as space:
                 result_of(await node.add(space, f"web-{index}"))
@@ -413,8 +413,8 @@ async def test_a_datastore_that_is_not_ready(node: World, pod: Namespace) -> Non
         info = ClusterInformation(
             metadata=Metadata(name="default"), spec=ClusterInformationSpec(datastoreReady=False)
         )
-        await daemon.services.store.commit([Put(key, info)])
-        await until(lambda: daemon.services.cluster._ready is False)
+        await daemon.context.store.commit([Put(key, info)])
+        await until(lambda: daemon.context.cluster._ready is False)
         error = (await node.add(pod)).error
         assert error["code"] == 11
         assert "not ready" in error["msg"]

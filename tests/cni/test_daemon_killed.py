@@ -77,7 +77,7 @@ async def mortal(node: World, instant: str) -> AsyncIterator[asyncio.subprocess.
 
 
 async def connected(daemon: Daemon) -> None:
-    await until(lambda: daemon.services.felix.connected)
+    await until(lambda: daemon.context.felix.connected)
 
 
 def nothing_waits(node: World) -> bool:

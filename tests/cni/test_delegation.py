@@ -86,7 +86,7 @@ async def test_a_pod_gets_its_address_from_the_nodes_pod_cidr(node: World, pod: 
     config = host_local(node, routes=[{"dst": "10.0.0.0/8"}])
     async with node.daemon() as daemon:
         await give_pod_cidr(node, "10.244.7.0/24")
-        await until(lambda: daemon.services.cluster.pod_cidrs(NODE))
+        await until(lambda: daemon.context.cluster.pod_cidrs(NODE))
         result = result_of(await node.add(pod, config=config))
         assert result["ips"] == [{"address": "10.244.7.2/32", "interface": 1}]
         assert result["routes"] == [{"dst": "10.0.0.0/8"}]

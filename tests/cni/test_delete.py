@@ -37,7 +37,7 @@ def pod() -> Iterator[Namespace]:
 def counted(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """The calls of the datastore meanwhile."""
     calls: list[str] = []
-    store = daemon.services.store
+    store = daemon.context.store
 
     def counting(name: str, real: Any) -> Any:
         async def call(*arguments: Any) -> Any:
@@ -140,8 +140,8 @@ def test_memories_are_bounded_and_forget_shared_handles() -> None:
     many = [dataclasses.replace(WEB, container_id=f"c{number}") for number in range(LIMIT + 1)]
     for one in many:
         memories.keep(one, granted(one, 1))
-    assert memories.take(many[0]) is None
-    assert memories.take(many[1]) is not None
-    assert memories.take(many[1]) is None
+    assert memories.pop(many[0]) is None
+    assert memories.pop(many[1]) is not None
+    assert memories.pop(many[1]) is None
     memories.keep(many[2], granted(many[2], 2))
-    assert memories.take(many[2]) is None
+    assert memories.pop(many[2]) is None

@@ -51,7 +51,7 @@ async def test_nothing_is_lost_while_etcd_is_full_and_felix_goes_on(node: World)
         with pod_namespace() as stays, pod_namespace() as ends, pod_namespace() as late:
             async with node.daemon(felix_socket=felix.socket) as daemon:
                 own = node.settings.status / "cni.json"
-                await until(lambda: daemon.services.felix.connected)
+                await until(lambda: daemon.context.felix.connected)
                 address = result_of(await node.add(stays, "stays", config=waits))["ips"][0]
                 text = address["address"].partition("/")[0]
                 chain = f"cali-tw-{node.links()[0]}"
@@ -78,7 +78,7 @@ async def test_nothing_is_lost_while_etcd_is_full_and_felix_goes_on(node: World)
                 await until(lambda: f"-A {chain} " in node.space.run("iptables-nft-save"), 60)
 
                 node.etcd.make_room()
-                await until(lambda: daemon.services.journal.count() == 0, 60)
+                await until(lambda: daemon.context.journal.count() == 0, 60)
                 await until(lambda: FULL not in conditions(own) and own.exists())
                 await until(lambda: FULL not in conditions(status), 60)
                 assert node.in_use() == 1

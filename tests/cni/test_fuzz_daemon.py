@@ -133,7 +133,7 @@ async def test_all_or_nothing(node: World) -> None:
                     descriptors = descriptors or len(os.listdir("/proc/self/fd"))
             assert "eth0" not in pod.run("ip", "link")
         assert len(os.listdir("/proc/self/fd")) < descriptors + 10
-        assert daemon.services.journal.count() == 0
+        assert daemon.context.journal.count() == 0
         node.assert_clean()
     assert {0, 7} <= codes.keys(), codes
     print(codes)

@@ -83,10 +83,10 @@ async def test_one_failure_does_not_stop_the_others(
 ) -> None:
     real = cni.verbs.garbage._remove
 
-    async def remove(services: Any, each: Stale) -> None:
+    async def remove(context: Any, each: Stale) -> None:
         if each.suspect.container_id == container_id("bad-1"):
             raise OSError("the kernel refuses")
-        await real(services, each)
+        await real(context, each)
 
     gc = {"cniVersion": "1.1.0", "cni.dev/valid-attachments": []}
     with pod_namespace() as bad, pod_namespace() as good:
@@ -155,7 +155,7 @@ async def test_each_of_two_collections_hears_of_later_calls(
     lists: list[Any] = []
     ends = [asyncio.Event(), asyncio.Event()]
 
-    async def collect(_services: Any, _turn: Any, called: Any, _request: Any) -> None:
+    async def collect(_context: Any, _turn: Any, called: Any, _request: Any) -> None:
         lists.append(called)
         await ends[len(lists) - 1].wait()
 

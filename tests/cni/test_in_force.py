@@ -60,7 +60,7 @@ async def test_felix_hears_of_a_newer_sandbox_when_its_cable_stands(
     real = wiring.remove_stale
 
     async with FelixPeer(node.settings.felix_socket) as peer, node.daemon() as daemon:
-        await until(lambda: daemon.services.felix.connected)
+        await until(lambda: daemon.context.felix.connected)
 
         def slowly(name: str, mark: str | None) -> None:
             time.sleep(0.3)
@@ -91,7 +91,7 @@ async def test_an_add_waits_for_the_policy_and_undoes_everything(
     node: World, pod: Namespace
 ) -> None:
     async with node.felix() as felix, node.daemon(felix_socket=felix.socket) as daemon:
-        await until(lambda: daemon.services.felix.connected)
+        await until(lambda: daemon.context.felix.connected)
         # The default wait: when ADD returns, rules and routes are there.
         result = result_of(await node.add(pod, config={"policy_setup_timeout_seconds": None}))
         address = result["ips"][0]["address"].removesuffix("/32")
@@ -111,8 +111,8 @@ async def test_an_add_waits_for_the_policy_and_undoes_everything(
             node.assert_clean()
             assert "eth0" not in pod.run("ip", "link")
             assert not list(node.settings.pending.glob("*"))
-            assert daemon.services.felix._waits == {}
-            assert daemon.services.felix._offers == {}
+            assert daemon.context.felix._waits == {}
+            assert daemon.context.felix._offers == {}
             # 0: no wait at all, and the pod stays.
             with pod_namespace("unwaited") as other:
                 began = time.monotonic()
@@ -174,7 +174,7 @@ async def test_every_offer_is_closed_by_the_revision_that_stored_it_or_taken_bac
         return told[told.index("Offer") :] if "Offer" in told else []
 
     async with FelixPeer(node.settings.felix_socket) as peer, node.daemon() as daemon:
-        await until(lambda: daemon.services.felix.connected)
+        await until(lambda: daemon.context.felix.connected)
         key = ResourceKey("WorkloadEndpoint", f"{NODE}-k8s-web--1-eth0", "default")
         for _ in range(2):
             peer.messages.clear()
@@ -182,7 +182,7 @@ async def test_every_offer_is_closed_by_the_revision_that_stored_it_or_taken_bac
             await until(lambda: "Stored" in said(peer))
             assert said(peer) == ["Offer", "Stored"]
             (told,) = (m for m in peer.messages if isinstance(m, Stored))
-            stored = await daemon.services.store.get(key)
+            stored = await daemon.context.store.get(key)
             assert stored is not None
             assert told == Stored("default", key.name, container_id("web-1"), stored.revision)
         peer.error = "no"
@@ -195,4 +195,4 @@ async def test_every_offer_is_closed_by_the_revision_that_stored_it_or_taken_bac
             assert (await node.add(other, "web-2", config=config)).status
             await until(lambda: "Retract" in said(peer))
             assert said(peer) == ["Offer", "Retract"]
-        assert not daemon.services.felix._offers
+        assert not daemon.context.felix._offers

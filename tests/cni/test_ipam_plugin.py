@@ -155,9 +155,9 @@ async def test_what_an_operator_deletes_of_a_container_that_runs_is_put_back(
         before = held()
         if not restarted:
             node.etcd.delete("/calico/ipam/v2/")
-            daemon.services.records.wanted.set()
+            daemon.context.records.comparison_due.set()
             await until(lambda: held() == before)
-            daemon.services.records.flush()
+            daemon.context.records.flush()
     if restarted:
         node.etcd.delete("/calico/ipam/v2/")
     async with node.daemon(prepare=False) as daemon:
@@ -167,7 +167,7 @@ async def test_what_an_operator_deletes_of_a_container_that_runs_is_put_back(
             assert next_one != address
             assert (await node.cni("DEL", other, "web-2", **call)).status == 0
         assert (await node.cni("DEL", pod, "web-1", **call)).status == 0
-        assert (node.in_use(), node.handles(), daemon.services.records.all()) == (0, {}, [])
+        assert (node.in_use(), node.handles(), daemon.context.records.all()) == (0, {}, [])
 
 
 @pytest.mark.asyncio
@@ -182,7 +182,7 @@ async def test_an_address_of_a_container_that_runs_is_given_to_no_other(
 
     async with node.daemon() as daemon:
         address = (await ask("ADD", "web-1", pod))["ips"][0]["address"]
-        (record,) = daemon.services.records.all()
+        (record,) = daemon.context.records.all()
         assert record.stands({})
         for name in ("ipam/v2/assignment/", "ipam/v2/handle/"):
             node.etcd.delete(f"/calico/{name}")
@@ -192,5 +192,5 @@ async def test_an_address_of_a_container_that_runs_is_given_to_no_other(
                 assert second["ips"][0]["address"] != address
             else:
                 assert (second["code"], "is in use on this node" in second["msg"]) == (11, True)
-        late = [one for one in daemon.services.records.all() if "web-2" in str(one.attachment)]
+        late = [one for one in daemon.context.records.all() if "web-2" in str(one.attachment)]
         assert not any(one.stands({}) for one in late), "its namespace is gone"

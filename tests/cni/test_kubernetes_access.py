@@ -99,7 +99,7 @@ def test_what_cannot_be_used_is_named(policy: Any, kubernetes: Any, part: str) -
 @pytest.mark.promise("M-160")
 def test_a_token_is_shown_nowhere() -> None:
     named = access(POLICY)
-    assert CANARY not in repr(named) + str(named) + named.told + repr(named.source()())
+    assert CANARY not in repr(named) + str(named) + named.label + repr(named.source()())
     for bad in (f"{CANARY} x", f"{CANARY}\n"):
         with pytest.raises(CNIError) as caught:
             access({**POLICY, "k8s_auth_token": bad})

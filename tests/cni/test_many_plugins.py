@@ -49,7 +49,7 @@ async def test_all_pods_of_a_node_come_and_go_in_one_instant(
         # One pod first: the block is claimed, libraries are loaded.
         result_of(await node.add(pods[0], "first", config=config))
         assert (await node.delete(pods[0], "first", config=config)).status == 0
-        before, served = descriptors(), daemon.services.allocator.transactions
+        before, served = descriptors(), daemon.context.allocator.transactions
 
         for _ in range(2):
             added = await asyncio.gather(
@@ -68,5 +68,5 @@ async def test_all_pods_of_a_node_come_and_go_in_one_instant(
             node.assert_clean()
 
         # 4 * COUNT requests: how they fall together depends on the machine, but never one by one.
-        assert daemon.services.allocator.transactions - served < 3 * COUNT
+        assert daemon.context.allocator.transactions - served < 3 * COUNT
         await until(lambda: descriptors() <= before + 4, 20)

@@ -83,20 +83,20 @@ def test_only_a_cable_is_replaced_and_with_a_mark_only_its_own(
 def test_a_cable_of_others_in_the_container_is_not_taken_for_an_earlier_adds(
     space: Namespace,
 ) -> None:
-    cable = wiring.Cable(HOST, "eth0", MARK, "ee:00:00:00:00:01", 1450)
+    spec = wiring.VethSpec(HOST, "eth0", MARK, "ee:00:00:00:00:01", 1450)
     with network_namespace("pod") as pod:
         space.run("ip", "link", "add", HOST, "type", "veth", "peer", "eth0", "netns", pod.name)
         with Socket() as host, pod.path.open() as file, open_in_netns(file.fileno()) as inside:
             for alias in ("another", ""):
                 space.run("ip", "link", "set", HOST, "alias", alias)
                 with pytest.raises(CNIError, match="is not ours"):
-                    wiring.existing(host, inside, cable)
+                    wiring.existing(host, inside, spec)
             space.run("ip", "link", "set", HOST, "alias", MARK)
-            found = wiring.existing(host, inside, cable)
+            found = wiring.existing(host, inside, spec)
             assert found is not None
             assert found.reused
             with pytest.raises(CNIError, match="is not ours"):
-                wiring.existing(host, inside, replace(cable, host_interface="cali0"))
+                wiring.existing(host, inside, replace(spec, host_interface="cali0"))
         assert stands(space)
 
 
@@ -105,10 +105,10 @@ def test_half_made_is_the_whole_picture_or_nothing() -> None:
     inner = SimpleNamespace(index=7, up=False)
 
     def half_made(**differs: object) -> bool:
-        ends: Any = (SimpleNamespace(**vars(outer)), SimpleNamespace(**vars(inner)))
+        pair: Any = (SimpleNamespace(**vars(outer)), SimpleNamespace(**vars(inner)))
         for name, value in differs.items():
-            setattr(ends[name in vars(inner)], name, value)
-        return is_half_made(ends[0], ends[1], HOST)
+            setattr(pair[name in vars(inner)], name, value)
+        return is_half_made(pair[0], pair[1], HOST)
 
     assert half_made()
     for name, value in {
@@ -145,9 +145,9 @@ def test_a_recorded_link_goes_if_record_and_name_are_ours(
     monkeypatch.setattr(wiring, "remove", remove)
     spec = WorkloadEndpointSpec(containerID=container, interfaceName=link)
     value = WorkloadEndpoint(metadata=Metadata(name="w"), spec=spec)
-    services: Any = SimpleNamespace(in_thread=in_thread)
+    context: Any = SimpleNamespace(in_thread=in_thread)
     for own in (None, Entry(WEB.endpoint_key, value, 7, b"")):
-        asyncio.run(delete._remove_recorded_cable(services, WEB, own))
+        asyncio.run(delete._remove_recorded_veth(context, WEB, own))
     assert removed == asked
 
 

@@ -40,11 +40,11 @@ async def as_clone(node: World, stored: str = "10.99.1.77/24") -> AsyncIterator[
     """A daemon under the name of a node that has another address, and whose pod runs there."""
     with pod_namespace("lives") as lives:
         async with node.daemon() as daemon:
-            await daemon.services.store.commit(
+            await daemon.context.store.commit(
                 [Put(ResourceKey("Node", NODE), node_with("10.99.1.1/24"))]
             )
             result_of(await node.add(lives, "lives-1"))
-            await daemon.services.store.commit([Put(ResourceKey("Node", NODE), node_with(stored))])
+            await daemon.context.store.commit([Put(ResourceKey("Node", NODE), node_with(stored))])
         # Here its link is not: it is on the other machine.
         node.space.run("ip", "link", "delete", node.links()[0])
         async with node.daemon(prepare=False, collect_gap=GAP) as daemon:
@@ -81,7 +81,7 @@ async def test_a_clone_collects_no_address_and_says_why(
             await asyncio.sleep(3 * GAP)
             assert node.in_use() == len(node.endpoints()) == 1
             # It was this node, renumbered while it was down: start-up stores the new address.
-            await daemon.services.store.commit(
+            await daemon.context.store.commit(
                 [Put(ResourceKey("Node", NODE), node_with("10.99.1.1/24"))]
             )
             await until(lambda: node.in_use() == 0)
@@ -96,19 +96,19 @@ async def test_a_clone_writes_no_deleted_block_again(
 ) -> None:
     """It knows nothing of the pods that came since it was copied: they would lose addresses."""
     async with as_clone(node) as daemon:
-        store = daemon.services.store
+        store = daemon.context.store
         await until(lambda: daemon.collection.foreign)
         (claim,) = (await store.list(Selection("BlockAffinity"))).entries
         block = BlockKey(claimed_network(claim))
         await store.commit([Delete(block), *([Delete(claim.key)] if claim_too else [])])
         if not claim_too:
-            await daemon.services.allocator.warm()
+            await daemon.context.allocator.warm()
         refused = "is not written again: Node(node1) has 10.99.1.77, which is on no interface"
         await until(lambda: refused in caplog.text)
         assert await store.get(block) is None
         await store.commit([Put(ResourceKey("Node", NODE), node_with("10.99.1.1/24"))])
         if not claim_too:
-            await daemon.services.allocator.warm()
+            await daemon.context.allocator.warm()
         await until(lambda: node.in_use() == 1)
 
 
@@ -151,9 +151,9 @@ async def test_a_node_that_cannot_be_read_is_named_with_its_field(
             node.etcd.put(path, wrong)
         async with node.daemon(prepare=False) as daemon:
             if started == "before":
-                await until(lambda: daemon.services.cluster.has_node(NODE))
+                await until(lambda: daemon.context.cluster.has_node(NODE))
                 node.etcd.put(path, wrong)
-                await until(lambda: not daemon.services.cluster.has_node(NODE))
+                await until(lambda: not daemon.context.cluster.has_node(NODE))
             for plugin in ("calico", "calico-ipam"):
                 refused = await node.add(pod, plugin=plugin)
                 assert (refused.status, refused.error["code"]) == (1, 11)
@@ -162,11 +162,11 @@ async def test_a_node_that_cannot_be_read_is_named_with_its_field(
             assert told["object"] == "Node(node1)"
             assert "spec.bgp.ipv4Address" in told["reason"]
             node.etcd.delete(path)
-            await until(lambda: daemon.services.cluster.in_sync)
+            await until(lambda: daemon.context.cluster.in_sync)
             refused = await node.add(pod)
             assert "there is no Node resource of this node" in refused.error["msg"]
             node.etcd.put(path, value)
-            await until(lambda: daemon.services.cluster.has_node(NODE))
+            await until(lambda: daemon.context.cluster.has_node(NODE))
             result_of(await node.add(pod))
             assert daemon._status()["conditions"] == []
             await node.delete(pod)
@@ -177,17 +177,17 @@ async def test_no_pod_starts_without_a_node(node: World) -> None:
     """An operator deleted it: what its pods have may look free."""
     with pod_namespace() as pod:
         async with node.daemon() as daemon:
-            await until(lambda: daemon.services.cluster.has_node(NODE))
-            await daemon.services.store.commit([Delete(ResourceKey("Node", NODE))])
-            await until(lambda: not daemon.services.cluster.has_node(NODE))
+            await until(lambda: daemon.context.cluster.has_node(NODE))
+            await daemon.context.store.commit([Delete(ResourceKey("Node", NODE))])
+            await until(lambda: not daemon.context.cluster.has_node(NODE))
             for plugin in ("calico", "calico-ipam"):
                 refused = await node.add(pod, plugin=plugin)
                 assert (refused.status, refused.error["code"]) == (1, 11)
                 assert "there is no Node resource of this node, 'node1'" in refused.error["msg"]
             node.assert_clean()
-            await daemon.services.store.commit(
+            await daemon.context.store.commit(
                 [Put(ResourceKey("Node", NODE), node_with("10.99.1.1/24"))]
             )
-            await until(lambda: daemon.services.cluster.has_node(NODE))
+            await until(lambda: daemon.context.cluster.has_node(NODE))
             result_of(await node.add(pod))
             await node.delete(pod)

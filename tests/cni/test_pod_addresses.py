@@ -46,7 +46,7 @@ async def heard_of(daemon: Daemon, pool: str) -> None:
     """The daemon's watch has told of a pool."""
 
     def told() -> bool:
-        facts = daemon.services.cluster.facts(NODE)
+        facts = daemon.context.cluster.facts(NODE)
         return facts is not None and any(known.name == pool for known in facts.pools)
 
     await until(told)

@@ -179,7 +179,7 @@ def test_fixed_addresses_come_from_pools_or_not_from_both() -> None:
 
 
 def test_a_floating_address_needs_one_of_its_family() -> None:
-    wishes = EndpointRequest(floating=(ip_address("2001:db8::7"),))
-    check_families(wishes, AddressRequest((4, 6)))
+    requested = EndpointRequest(floating=(ip_address("2001:db8::7"),))
+    check_families(requested, AddressRequest((4, 6)))
     with pytest.raises(CNIError, match="IPv6"):
-        check_families(wishes, AddressRequest((4,)))
+        check_families(requested, AddressRequest((4,)))

@@ -55,7 +55,7 @@ def test_an_address_of_a_living_attachment_is_nobody_elses(records: Records) -> 
     for address in (str(ONE), str(TWO)):
         assert refused(records, OTHER, "10.65.0.9", address)
         assert not refused(records, WEB, address), "it is its own"
-    assert records.wanted.is_set(), "it is put back"
+    assert records.comparison_due.is_set(), "it is put back"
     assert not refused(records, OTHER, "10.65.0.9")
     records.drop(WEB)
     assert not refused(records, OTHER, str(ONE), str(TWO))

@@ -56,7 +56,7 @@ def held(node: World) -> dict[str, Any]:
 
 
 async def entry_of(daemon: Daemon, key: ResourceKey) -> Entry:
-    entry = await daemon.services.store.get(key)
+    entry = await daemon.context.store.get(key)
     assert entry is not None
     return entry
 
@@ -66,9 +66,9 @@ async def remove_node(daemon: Daemon) -> None:
 
     Between them it would write a block again, which goes before the Node.
     """
-    async with daemon.services.allocator._turn:
-        await node_removal.remove(daemon.services.store, await entry_of(daemon, KEY))
-        await until(lambda: not daemon.services.cluster.has_node(NODE))
+    async with daemon.context.allocator._turn:
+        await node_removal.remove(daemon.context.store, await entry_of(daemon, KEY))
+        await until(lambda: not daemon.context.cluster.has_node(NODE))
 
 
 @pytest.mark.asyncio
@@ -77,7 +77,7 @@ async def test_pods_of_a_node_that_was_deleted_are_put_back_when_it_is_there(
 ) -> None:
     with pod_namespace() as first, pod_namespace() as second, pod_namespace() as other:
         async with node.daemon() as daemon:
-            store = daemon.services.store
+            store = daemon.context.store
             await store.commit([Put(KEY, HERE)])
             both = {"ipam": {"type": "calico-ipam", "assign_ipv6": "true"}}
             had = addresses(await node.add(first, "first", config=both))
@@ -114,7 +114,7 @@ async def test_what_an_operator_deletes_of_a_running_pod_is_put_back(
             result_of(await node.add(pod))
             before = held(node)
             if what == "pool off":
-                store = daemon.services.store
+                store = daemon.context.store
                 await put_pool(store, "pool4", "10.65.0.0/24", 28, disabled=True)
                 pools = (await store.list(Selection("IPPool"))).entries
                 assert any(isinstance(p.value, IPPool) and p.value.spec.disabled for p in pools)
@@ -129,7 +129,7 @@ async def test_what_an_operator_deletes_of_a_running_pod_is_put_back(
                 node.etcd.delete("/calico/ipam/v2/host/")
             assert held(node) != before
             looked = daemon.restorer.looked
-            daemon.services.records.wanted.set()
+            daemon.context.records.comparison_due.set()
             await until(lambda: node.in_use() == 1 and held(node)["endpoints"])
             await until(lambda: daemon.restorer.looked > looked and node.handles())
             assert daemon.restorer.lost == {}
@@ -162,12 +162,12 @@ async def test_a_block_is_made_anew_with_what_runs_and_has_no_endpoint_any_more(
             if daemon_was == "running":
                 for key in keys:
                     node.etcd.delete(key)
-                fresh = await daemon.services.allocator.perform(another)
+                fresh = await daemon.context.allocator.perform(another)
         if daemon_was == "started again":
             for key in keys:
                 node.etcd.delete(key)
             async with node.daemon() as daemon:
-                fresh = await daemon.services.allocator.perform(another)
+                fresh = await daemon.context.allocator.perform(another)
         assert str(fresh.addresses[0]) not in had[0]
         (block,) = node.stored("/calico/ipam/v2/assignment/").values()
         given = {one["handle_id"] for one in block["attributes"]}
@@ -187,16 +187,16 @@ async def test_an_address_in_use_here_is_not_given_out_again(
         async with node.daemon() as daemon:
             had = addresses(await node.add(runs, "runs"))
             monkeypatch.setattr(daemon.restorer, "look", later)
-            (record,) = daemon.services.records.all()
+            (record,) = daemon.context.records.all()
             block = ip_network(had[0]).supernet(new_prefix=28)
             everything = msgspec.structs.replace(record, addresses=tuple(block))
-            daemon.services.records.remember(everything)
+            daemon.context.records.remember(everything)
             refused = await node.add(comes, "comes")
             assert refused.error["code"] == 11
             assert "is in use on this node by default/runs eth0" in refused.error["msg"]
             assert node.in_use() == 1
             assert len(node.links()) == 1
-            daemon.services.records.remember(record)
+            daemon.context.records.remember(record)
             assert addresses(await node.add(comes, "comes")) != had
 
 
@@ -212,7 +212,7 @@ async def test_what_another_one_has_by_now_is_left_and_told(
             mine = container_id("web-1")
             node.etcd.put(key, value.replace(f"k8s-pod-network.{mine}", "k8s-pod-network.other"))
             node.etcd.delete("/calico/ipam/v2/handle/")
-            daemon.services.records.wanted.set()
+            daemon.context.records.comparison_due.set()
             await until(lambda: daemon.restorer.lost)
             assert address.partition("/")[0] in str(daemon.restorer.lost)
             (told,) = daemon._status()["conditions"]
@@ -242,16 +242,16 @@ async def test_one_that_stays_lost_is_tried_again_alone_and_more_and_more_seldom
             handle = f"k8s-pod-network.{container_id('lost')}"
             node.etcd.put(key, value.replace(handle, "k8s-pod-network.other"))
             node.etcd.delete(f"/calico/ipam/v2/handle/{handle}")
-            daemon.services.records.wanted.set()
+            daemon.context.records.comparison_due.set()
             await until(lambda: daemon.restorer.lost)
             asked: list[str] = []
-            get_many = daemon.services.store.get_many
+            get_many = daemon.context.store.get_many
 
             async def spied(keys: Any) -> Any:
                 asked.extend(str(one) for one in keys)
                 return await get_many(keys)
 
-            monkeypatch.setattr(daemon.services.store, "get_many", spied)
+            monkeypatch.setattr(daemon.context.store, "get_many", spied)
             await until(lambda: daemon.restorer.gap > 0.35)
             assert any("-lost-" in one for one in asked)
             assert not [one for one in asked if "-well-" in one]
@@ -301,7 +301,7 @@ async def test_handles_are_compared_as_soon_as_a_block_was_made_anew(node: World
             restorer._native, restorer._handles_too = True, False
             for key in ("/calico/ipam/v2/handle/", "/calico/ipam/v2/assignment/"):
                 node.etcd.delete(key)
-            await daemon.services.allocator.perform(Allocate("another", {"node": NODE}))
+            await daemon.context.allocator.perform(Allocate("another", {"node": NODE}))
             handles = {f"{NETWORK}.{container_id('runs')}", "another"}
             await until(lambda: node.handles().keys() == handles)
 
@@ -316,7 +316,7 @@ async def test_a_comparison_that_was_not_possible_is_made_as_soon_as_it_is(
     monkeypatch.setattr("cni.server.restore.SELDOM", 0.1)
     with pod_namespace() as pod:
         async with node.daemon() as daemon:
-            services, restorer = daemon.services, daemon.restorer
+            context, restorer = daemon.context, daemon.restorer
             result_of(await node.add(pod, "runs"))
             await until(lambda: restorer.gap > 100)
             endpoints = node.endpoints()
@@ -326,11 +326,11 @@ async def test_a_comparison_that_was_not_possible_is_made_as_soon_as_it_is(
 
             with monkeypatch.context() as patch:
                 if hindered == "away":
-                    patch.setattr(services.store, "get_many", away)
+                    patch.setattr(context.store, "get_many", away)
                 else:
-                    patch.setattr(type(services.cluster), "locked", True)
+                    patch.setattr(type(context.cluster), "locked", True)
                 node.etcd.delete("/calico/resources/v3/projectcalico.org/workloadendpoints/")
-                services.records.wanted.set()
+                context.records.comparison_due.set()
                 await until(lambda: restorer.gap < 1)
                 assert not node.endpoints()
             await until(lambda: node.endpoints().keys() == endpoints.keys())
@@ -356,7 +356,7 @@ async def test_a_block_that_cannot_be_made_anew_is_asked_for_more_and_more_seldo
                 patch.setattr("ipam.allocator.affinities._confirmed", full)
                 patch.setattr("ipam.allocator.affinities._set_pending", full)
                 node.etcd.delete("/calico/ipam/v2/assignment/")
-                daemon.services.records.wanted.set()
+                daemon.context.records.comparison_due.set()
                 await until(lambda: daemon.restorer.lost)
                 daemon.restorer.gap = 0.0
                 await until(lambda: daemon.restorer.gap > 1.5)
@@ -386,7 +386,7 @@ async def test_a_daemon_that_was_started_again_knows_its_pods(node: World, recor
             await until(lambda: held(node)["endpoints"] == before["endpoints"])
             await until(lambda: len(list(node.settings.attachments.iterdir())) == 1)
             node.etcd.delete("/calico/resources/v3/projectcalico.org/workloadendpoints/")
-            daemon.services.records.wanted.set()
+            daemon.context.records.comparison_due.set()
             await until(lambda: held(node)["endpoints"] == before["endpoints"])
             assert node.in_use() == 1
 
@@ -401,7 +401,7 @@ async def test_what_cannot_be_read_keeps_no_other_pod_from_being_put_back(
             both = {"ipam": {"type": "calico-ipam", "assign_ipv6": "true"}}
             result_of(await node.add(bad, "bad", config=both if what == "block" else None))
             result_of(await node.add(good, "good"))
-            daemon.services.records.wanted.set()
+            daemon.context.records.comparison_due.set()
             await until(lambda: daemon.restorer.looked > 0)
             before = node.endpoints()
             prefix = "/calico/resources/v3/projectcalico.org/workloadendpoints/"
@@ -413,7 +413,7 @@ async def test_what_cannot_be_read_keeps_no_other_pod_from_being_put_back(
             node.etcd.put(broken, '{"spec": 1, "cidr": 1}')
             (deleted,) = [key for key in node.stored(prefix) if "-good-" in key]
             node.etcd.delete(deleted)
-            daemon.services.records.wanted.set()
+            daemon.context.records.comparison_due.set()
             await until(lambda: deleted in node.stored(prefix))
             assert node.endpoints().keys() == before.keys()
             assert caplog.text.count("cannot be compared with the datastore") == 1
@@ -425,7 +425,7 @@ async def test_a_record_of_a_container_before_hides_no_pod_that_runs(node: World
     with pod_namespace() as old, pod_namespace() as new:
         async with node.daemon() as daemon:
             result_of(await node.add(old))
-            daemon.services.records.flush()
+            daemon.context.records.flush()
             (file,) = node.settings.attachments.iterdir()
             before = file.read_bytes()
             assert (await node.delete(old)).status == 0
@@ -433,7 +433,7 @@ async def test_a_record_of_a_container_before_hides_no_pod_that_runs(node: World
         file.write_bytes(before)
         async with node.daemon(prepare=False) as daemon:
             await until(lambda: daemon.restorer.looked > 0)
-            (record,) = daemon.services.records.all()
+            (record,) = daemon.context.records.all()
             assert record.attachment.container_id == "the-new-one"
 
 
@@ -456,7 +456,7 @@ async def test_what_does_not_run_is_not_put_back(node: World) -> None:
 async def test_felix_enforces_and_routes_what_was_put_back(node: World) -> None:
     with pod_namespace() as pod:
         async with node.felix() as felix, node.daemon(felix_socket=felix.socket) as daemon:
-            store = daemon.services.store
+            store = daemon.context.store
             await store.commit([Put(KEY, HERE)])
             (address,) = addresses(await node.add(pod, config=WAITS))
             route = f"{address.partition('/')[0]} dev cali"

@@ -80,7 +80,7 @@ async def test_living_nodes_put_back_what_they_own_and_no_address_is_given_twice
     with ExitStack() as stack:
         spaces = [stack.enter_context(pod_namespace(f"p{n}")) for n in range(2 * BLOCK + 5)]
         async with node.daemon() as first:
-            store = first.services.store
+            store = first.context.store
             await put_pool(store, "pool4", "10.65.0.0/27", 30)
             beside = ResourceKey("Node", "node2")
             await store.commit([Put(beside, Node(metadata=Metadata(name="node2")))])
@@ -109,21 +109,21 @@ async def test_living_nodes_put_back_what_they_own_and_no_address_is_given_twice
                 node.etcd.start()
                 # Addresses of living pods look free now, to every node. Who asks first may take
                 # what it is told for any other failure.
-                await asked(second_daemon.services.store)
+                await asked(second_daemon.context.store)
                 late = next(pods)
                 refused = await other.add(late, "late")
                 assert refused.error["code"] == 11, refused
                 told = refused.error["msg"] + refused.error.get("details", "")
                 assert "earlier state" in told
                 assert "earlier state" in str(second_daemon._status()["conditions"])
-                await until(lambda: first.services.cluster.settling)
+                await until(lambda: first.context.cluster.settling)
                 early = await node.add(late, "late")
                 assert early.error["code"] == 11, early
                 go.set()
                 await until(lambda: held(node) == before, 60)
                 for daemon in (first, second_daemon):
-                    await until(lambda d=daemon: d.services.cluster.connected)
-                    daemon.services.cluster.settle_seconds = 0.0
+                    await until(lambda d=daemon: d.context.cluster.connected)
+                    daemon.context.cluster.settle_seconds = 0.0
                 await until(lambda: not first.restorer.lost)
                 assert "earlier state" not in str(first._status()["conditions"])
                 for name, there in (("late", other), ("later", node)):

@@ -44,7 +44,7 @@ def pod() -> Iterator[Namespace]:
 
 
 def facts(daemon: Daemon) -> Facts:
-    found = daemon.services.cluster.facts(NODE)
+    found = daemon.context.cluster.facts(NODE)
     assert found is not None
     return found
 
@@ -68,7 +68,7 @@ async def test_a_node_that_may_claim_no_block_more_is_full(
     node: World, pod: Namespace, settings: dict[str, Any], why: str
 ) -> None:
     async with node.daemon() as daemon:
-        store = daemon.services.store
+        store = daemon.context.store
         await store.commit([Delete(ResourceKey("IPPool", "pool4"))])
         await put_pool(store, "small", "10.66.0.0/24", 32)
         await until(lambda: "small" in {p.name for p in facts(daemon).pools})
@@ -88,8 +88,8 @@ async def test_a_node_that_may_claim_no_block_more_is_full(
 @pytest.mark.asyncio
 async def test_a_node_without_its_node_resource_starts_no_pod(node: World, pod: Namespace) -> None:
     async with node.daemon() as daemon:
-        await daemon.services.store.commit([Delete(ResourceKey("Node", NODE))])
-        await until(lambda: not daemon.services.cluster.has_node(NODE))
+        await daemon.context.store.commit([Delete(ResourceKey("Node", NODE))])
+        await until(lambda: not daemon.context.cluster.has_node(NODE))
         assert (await node.add(pod)).status != 0
         assert "there is no Node resource" in await told(node)
 
@@ -97,8 +97,8 @@ async def test_a_node_without_its_node_resource_starts_no_pod(node: World, pod: 
 @pytest.mark.asyncio
 async def test_a_datastore_that_was_put_back_starts_no_pod(node: World, pod: Namespace) -> None:
     async with node.daemon() as daemon:
-        daemon.services.cluster.settle_seconds = HANG
-        daemon.services.cluster.replaced()
+        daemon.context.cluster.settle_seconds = HANG
+        daemon.context.cluster.replaced()
         assert (await node.add(pod)).status != 0
         assert "put back to an earlier state" in await told(node)
 
@@ -110,12 +110,12 @@ async def test_a_datastore_that_is_away_for_a_while_starts_no_pod(
     async with node.daemon() as daemon:
         with hurried(daemon, 2, datastore_seconds=3):
             node.etcd.kill()
-            await until(lambda: not daemon.services.cluster.connected)
+            await until(lambda: not daemon.context.cluster.connected)
             monkeypatch.setattr(status, "QUIET_SECONDS", HANG)
             assert await told(node) == "", "it may be back at once"
             monkeypatch.setattr(status, "QUIET_SECONDS", 0)
             assert (await node.add(pod)).status != 0
             assert "the datastore does not answer" in await told(node)
             node.etcd.start()
-            await until(lambda: daemon.services.cluster.connected)
+            await until(lambda: daemon.context.cluster.connected)
             assert await told(node) == ""

@@ -112,7 +112,7 @@ def test_policy_only_a_repeated_add_that_fails_leaves_the_running_pod_its_policy
         undone.append("undone")
         felix.retract(None)
 
-    services: Any = SimpleNamespace(
+    context: Any = SimpleNamespace(
         node="node1", store=store, felix=felix, keep=asyncio.ensure_future,
         settings=SimpleNamespace(datastore_seconds=5.0), check_store=lambda _: None,
         cluster=SimpleNamespace(require_ready=_nothing, find_node=_nothing),
@@ -131,7 +131,7 @@ def test_policy_only_a_repeated_add_that_fails_leaves_the_running_pod_its_policy
             await store.commit([first.change(None, [ADDRESS])])
         store.before_commit = commit
         with pytest.raises((CNIError, DatastoreUnavailable, asyncio.CancelledError)):
-            await policy_only.add(services, asked, 0, Trace("ADD"), PREVIOUS)
+            await policy_only.add(context, asked, 0, Trace("ADD"), PREVIOUS)
         if repeated:
             assert felix.told == ["offer", "keep"]
             assert not undone
@@ -163,10 +163,10 @@ def test_a_collection_leaves_containers_that_call_meanwhile(
             called.add("c3")
         yield
 
-    async def held(_services: Any) -> Any:
+    async def held(_context: Any) -> Any:
         return [], allocations
 
-    async def remove(_services: Any, stale: Any) -> None:
+    async def remove(_context: Any, stale: Any) -> None:
         removed.append(stale.suspect.container_id)
 
     async def own(*_: Any, **__: Any) -> str:
@@ -175,20 +175,20 @@ def test_a_collection_leaves_containers_that_call_meanwhile(
     monkeypatch.setattr(cni.verbs.garbage, "held_here", held)
     monkeypatch.setattr(cni.verbs.garbage, "_remove", remove)
     monkeypatch.setattr(cni.verbs.garbage, "why_foreign", own)
-    services: Any = SimpleNamespace(
+    context: Any = SimpleNamespace(
         node="node1", settings=SimpleNamespace(datastore_seconds=5.0),
         cluster=SimpleNamespace(require_ready=_nothing),
     )  # fmt: skip
     config = SimpleNamespace(name="net", valid_attachments=(Valid("c4", "eth0"), Valid("c4", "")))
     collected: Any = SimpleNamespace(config=config)
-    asyncio.run(cni.verbs.garbage.collect(services, turn, called, collected))
+    asyncio.run(cni.verbs.garbage.collect(context, turn, called, collected))
     assert removed == ["c1"]
 
     async def foreign(*_: Any, **__: Any) -> str:
         return "another machine"
 
     monkeypatch.setattr(cni.verbs.garbage, "why_foreign", foreign)
-    asyncio.run(cni.verbs.garbage.collect(services, turn, set(), collected))
+    asyncio.run(cni.verbs.garbage.collect(context, turn, set(), collected))
     assert removed == ["c1"], "a machine that is not the node removes nothing"
 
 
@@ -198,12 +198,12 @@ def test_a_collection_knows_the_calls_in_progress_when_it_begins(
     """CNI-85: their containers may be on no list of the runtime yet."""
     heard: list[set[str]] = []
 
-    async def collect(_services: Any, _turn: Any, called: set[str], _request: Any) -> None:
+    async def collect(_context: Any, _turn: Any, called: set[str], _request: Any) -> None:
         heard.append(set(called))
 
     monkeypatch.setattr(cni.verbs.garbage, "collect", collect)
     server: Any = SimpleNamespace(
-        busy=frozenset({"c1"}), _watching=[], _services=None, turn=None, collect=lambda *_: None
+        busy=frozenset({"c1"}), _watching=[], _context=None, turn=None, collect=lambda *_: None
     )
     asyncio.run(Server._collect(server, cast("Any", None), request()))
     assert heard == [{"c1"}]

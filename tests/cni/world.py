@@ -120,7 +120,7 @@ class World:
             try:
                 await until(lambda: self.settings.socket.exists() or task.done())
                 if self.etcd.running:
-                    await until(lambda: daemon.services.cluster.in_sync or task.done())
+                    await until(lambda: daemon.context.cluster.in_sync or task.done())
                 yield daemon
             finally:
                 task.cancel()
@@ -257,16 +257,16 @@ def hurried(daemon: Daemon, timeout: float, **settings: float) -> Iterator[None]
 
     `timeout`: of one call to etcd, in seconds.
     """
-    services, store = daemon.services, daemon.services.store
+    context, store = daemon.context, daemon.context.store
     assert isinstance(store, EtcdDatastore)
     connection = store._connection
-    before = services.settings, connection._config
-    services.settings = changed(services.settings, **settings)
+    before = context.settings, connection._config
+    context.settings = changed(context.settings, **settings)
     connection._config = dataclasses.replace(connection._config, timeout=timeout)
     try:
         yield
     finally:
-        services.settings, connection._config = before
+        context.settings, connection._config = before
 
 
 def start_felix(node: World, **settings: str) -> Felix:

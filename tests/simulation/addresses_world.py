@@ -158,24 +158,24 @@ class Node:
         story(f"{self.name}: ADD {name}")
         try:
             async with daemon.server.turn(container):
-                await daemon.services.cluster.require_ready(3)
-                check_node_known({"nodename": self.name}, daemon.services.cluster, self.name)
+                await daemon.context.cluster.require_ready(3)
+                check_node_known({"nodename": self.name}, daemon.context.cluster, self.name)
                 allocation = Allocate(
                     attachment.handle_id,
                     pod_attributes(self.name, "default", name, time.time_ns()),
                     namespace="default",
                     companion=writer.companion(),
                 )
-                ticket = daemon.services.allocator.submit(allocation)
+                ticket = daemon.context.allocator.submit(allocation)
                 self._link(attachment, there=True)
                 async with asyncio.timeout(10):
                     granted = await ticket.done
                 pod.address = granted.addresses[0]
-                services = daemon.services
-                services.records.refuse_taken(granted.addresses, attachment)
+                context = daemon.context
+                context.records.refuse_taken(granted.addresses, attachment)
                 assert writer.written is not None
                 link, addresses = attachment.host_interface, tuple(granted.addresses)
-                services.records.remember(Record(attachment, link, addresses, writer.written.value))
+                context.records.remember(Record(attachment, link, addresses, writer.written.value))
                 world.ledger.lives(pod)
             story(f"{self.name}: ADD {name} has {pod.address}")
             world.cluster.running(name, str(pod.address))
@@ -209,9 +209,9 @@ class Node:
             if daemon is not None:
                 with contextlib.suppress(MuslinError, IPAMError, TimeoutError):
                     async with daemon.server.turn(attachment.container_id), asyncio.timeout(5):
-                        daemon.services.records.drop(attachment)
+                        daemon.context.records.drop(attachment)
                         release = Release(attachment.handle_id, companion=remover(attachment))
-                        await daemon.services.allocator.perform(release)
+                        await daemon.context.allocator.perform(release)
                         return
             await asyncio.sleep(2)
 

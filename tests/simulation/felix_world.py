@@ -211,7 +211,7 @@ class Node:
             if refusal:
                 raise MuslinError(refusal)
             self._must_be_ruled(pod)
-            wiring.lead(
+            wiring.add_host_routes(
                 self.host, attachment.host_interface, ends.host, self.client.routes(subject)
             )
             self._must_be_led(pod)
@@ -257,13 +257,13 @@ class Node:
                 if offer is not None:
                     offer()
 
-    def _wire(self, pod: Pod) -> wiring.Ends:
-        cable = wiring.Cable(
+    def _wire(self, pod: Pod) -> wiring.VethPair:
+        spec = wiring.VethSpec(
             pod.attachment.host_interface, "eth0", pod.attachment.mark, "aa:bb:cc:dd:ee:01", 1450
         )
-        ends = wiring.create(self.host, 0, cable)
+        ends = wiring.create(self.host, 0, spec)
         space = self.run.machine.namespace
-        space.set_peer(space.named(cable.host_interface), up=True)
+        space.set_peer(space.named(spec.host_interface), up=True)
         return ends
 
     async def _unwind(self, pod: Pod) -> None:
