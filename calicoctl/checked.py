@@ -59,9 +59,11 @@ def prepared_all(
         prepared.append(Prepared(resource, document.legacy))
         wrong = complaints(resource, accept_unenforced)
         errors += [f"{document.place(one.field)}: {one}" for one in wrong]
-        for field, told in notices(resource):
+        for field, notice in notices(resource):
             name = f"{document.kind}({document.name})"
-            click.echo(f"{document.place(field)}: {name}: {field}: not enforced: {told}", err=True)
+            click.echo(
+                f"{document.place(field)}: {name}: {field}: not enforced: {notice}", err=True
+            )
     return prepared, errors
 
 

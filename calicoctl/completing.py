@@ -34,20 +34,20 @@ def words(arguments: Sequence[str], incomplete: str) -> list[CompletionItem]:
     """What could stand behind `arguments`, beginning with `incomplete`."""
     class_ = get_completion_class("bash")
     assert class_ is not None
-    found: list[CompletionItem] = class_(
+    items: list[CompletionItem] = class_(
         calicoctl, {}, "calicoctl", COMPLETE_VARIABLE
     ).get_completions(list(arguments), incomplete)
-    return found
+    return items
 
 
 def for_kubectl(arguments: Sequence[str]) -> str:
     """What kubectl reads: a line a word, then the directive."""
     *before, incomplete = arguments or [""]
-    found = words(before, incomplete)
-    files = any(item.type in ("file", "dir") for item in found)
+    items = words(before, incomplete)
+    files = any(item.type in ("file", "dir") for item in items)
     lines = [
         f"{item.value}\t{item.help}" if item.help else str(item.value)
-        for item in found
+        for item in items
         if item.type == "plain"
     ]
     return "\n".join([*lines, FILES if files else NO_FILES]) + "\n"

@@ -86,10 +86,12 @@ def parse(text: str, source: str) -> Stream:
             f" '{DIVIDER}' instead of 3; make it anew with `calicoctl datastore migrate export`"
         )
     resources, cluster, ipam = ("".join(part) for part in parts)
-    found = resource_from_tree(_json(cluster, "the cluster information", source))
-    if not isinstance(found, ClusterInformation):
-        raise InvalidValue("kind", found.kind, "the second part is ClusterInformation", source)
-    return Stream(load_text(resources, source), found, _records(ipam, source))
+    information = resource_from_tree(_json(cluster, "the cluster information", source))
+    if not isinstance(information, ClusterInformation):
+        raise InvalidValue(
+            "kind", information.kind, "the second part is ClusterInformation", source
+        )
+    return Stream(load_text(resources, source), information, _records(ipam, source))
 
 
 def _json(text: str, what: str, source: str) -> dict[str, Any]:
@@ -103,12 +105,12 @@ def _json(text: str, what: str, source: str) -> dict[str, Any]:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"the key {twice!r} stands twice in one object")
-    return found
+    return members
 
 
 def _records(text: str, source: str) -> dict[Key, Any]:

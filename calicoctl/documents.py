@@ -55,8 +55,8 @@ def files_of(filename: str, recursive: bool) -> list[str]:
     path = Path(filename)
     if filename == "-" or not path.is_dir():
         return [filename]
-    found = path.rglob("*") if recursive else path.iterdir()
-    return sorted(str(file) for file in found if file.suffix in SUFFIXES and file.is_file())
+    files = path.rglob("*") if recursive else path.iterdir()
+    return sorted(str(file) for file in files if file.suffix in SUFFIXES and file.is_file())
 
 
 def load_files(filename: str, recursive: bool = False) -> list[InputDocument]:
@@ -194,12 +194,12 @@ class _Origin:
     document: yamltext.Document
     source: str
 
-    def refuse(self, found: Sequence[InvalidValue]) -> None:
+    def refuse(self, errors: Sequence[InvalidValue]) -> None:
         """Raise one error that names all of them; return when there are none."""
-        if found:
-            raise MuslinError("; ".join(self._told(one) for one in found))
+        if errors:
+            raise MuslinError("; ".join(self._error_text(one) for one in errors))
 
-    def _told(self, one: InvalidValue) -> str:
+    def _error_text(self, one: InvalidValue) -> str:
         where = f"{self.source}: line {self.document.line_of(inside(self.path, one.field))}"
         if one.rule == UNKNOWN_FIELD:
             return f"{where}: {one.subject}: unknown field '{one.field}'"

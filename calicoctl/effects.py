@@ -126,10 +126,10 @@ async def _delete_pool(store: Datastore, entry: Entry) -> None:
 
 def _legible(entry: Entry) -> IPPool:
     """A pool with the CIDR alone of one that cannot be read: blocks of it may be claimed."""
-    found = _Legible()
+    pool = _Legible()
     with suppress(*NO_DOCUMENT):
-        found = msgspec.json.decode(entry.raw, type=_Legible)
-    return IPPool(metadata=Metadata(), spec=IPPoolSpec(cidr=found.spec.cidr))
+        pool = msgspec.json.decode(entry.raw, type=_Legible)
+    return IPPool(metadata=Metadata(), spec=IPPoolSpec(cidr=pool.spec.cidr))
 
 
 class _LegibleSpec(msgspec.Struct):

@@ -45,11 +45,13 @@ def node_names(nodes: Iterable[Entry]) -> dict[str, str]:
     lacking = []
     for entry in nodes:
         name = entry.value.metadata.name
-        found = [ref.nodeName for ref in entry.value.spec.orchRefs if ref.orchestrator == "k8s"]
-        if not found or not found[-1]:
+        names_in_kubernetes = [
+            ref.nodeName for ref in entry.value.spec.orchRefs if ref.orchestrator == "k8s"
+        ]
+        if not names_in_kubernetes or not names_in_kubernetes[-1]:
             lacking.append(name)
         else:
-            names[name] = found[-1]
+            names[name] = names_in_kubernetes[-1]
     if lacking:
         raise MuslinError(
             f"node {', '.join(lacking)} missing a 'k8s' orchestrator reference: without"

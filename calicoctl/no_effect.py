@@ -33,11 +33,11 @@ def no_effect(resource: Any) -> list[InvalidValue]:
     """The fields of a resource of which nothing can come. Pure."""
     match resource:
         case BGPPeer(spec=spec):
-            found = [*_ends(spec), *_terms(spec)]
+            ignored = [*_ends(spec), *_terms(spec)]
         case BGPConfiguration(spec=spec):
-            found = [*_mesh(spec)]
+            ignored = [*_mesh(spec)]
         case BGPFilter(spec=spec):
-            found = [
+            ignored = [
                 one
                 for name in ("exportV4", "importV4", "exportV6", "importV6")
                 for index, rule in enumerate(getattr(spec, name))
@@ -46,7 +46,7 @@ def no_effect(resource: Any) -> list[InvalidValue]:
         case _:
             return []
     subject = f"{resource.kind}({resource.metadata.name})"
-    return [InvalidValue(field, value, rule, subject) for field, value, rule in found]
+    return [InvalidValue(field, value, rule, subject) for field, value, rule in ignored]
 
 
 def _ends(spec: BGPPeerSpec) -> Iterator[Wrong]:
@@ -56,10 +56,10 @@ def _ends(spec: BGPPeerSpec) -> Iterator[Wrong]:
     elif not (spec.peerIP or spec.peerSelector or spec.localWorkloadSelector):
         rule = "is required where there is no spec.peerSelector: the address of the peer"
         yield "spec.peerIP", "", rule
-    found = peer_address(spec.peerIP) if spec.peerIP else None
-    if found is None:
+    peer = peer_address(spec.peerIP) if spec.peerIP else None
+    if peer is None:
         return
-    address, port = ip_address(found[0]), found[1]
+    address, port = ip_address(peer[0]), peer[1]
     # With a port, another speaker of the node itself may be meant.
     if address.is_unspecified or address.is_multicast or (address.is_loopback and not port):
         yield "spec.peerIP", spec.peerIP, "must be the address of another host"
@@ -93,16 +93,16 @@ def _duration(field: str, text: str | None) -> Iterator[Wrong]:
 
 
 def _lengths(where: str, rule: BGPFilterRule) -> Iterator[Wrong]:
-    wanted = rule.prefixLength
+    lengths = rule.prefixLength
     try:
         network = ip_network(rule.cidr, strict=False)
     except ValueError:
         return  # the validators say so
-    if wanted is None:
+    if lengths is None:
         return
-    low = network.prefixlen if wanted.min is None else wanted.min
-    high = network.max_prefixlen if wanted.max is None else wanted.max
+    low = network.prefixlen if lengths.min is None else lengths.min
+    high = network.max_prefixlen if lengths.max is None else lengths.max
     if low > high:
-        value = {"min": wanted.min, "max": wanted.max}
+        value = {"min": lengths.min, "max": lengths.max}
         rule_text = f"min (by default the cidr's, {network.prefixlen}) must be at most max"
         yield f"{where}.prefixLength", value, rule_text

@@ -123,14 +123,14 @@ def as_tables(
     for result in results:
         known = columns.TABLE[result.kind]
         if style.startswith("custom-columns="):
-            wanted: tuple[str, ...] = tuple(style.partition("=")[2].upper().split(","))
+            headings: tuple[str, ...] = tuple(style.partition("=")[2].upper().split(","))
         else:
-            wanted = known.wide if style == "wide" else known.ps
+            headings = known.wide if style == "wide" else known.ps
             if with_namespace and "NAMESPACE" in known.cells:
-                wanted = ("NAMESPACE", *wanted)
+                headings = ("NAMESPACE", *headings)
         values = [entry.value for entry in result.entries]
-        rows = columns.table(result.kind, values, wanted, context)
-        text += tabwriter.render(wanted, rows) + "\n"
+        rows = columns.table(result.kind, values, headings, context)
+        text += tabwriter.render(headings, rows) + "\n"
     return text
 
 

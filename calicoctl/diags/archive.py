@@ -50,9 +50,14 @@ class Archive:
         clean = self.redactor.document(text) if form == "document" else self.redactor.text(text)
         name = self._free(re.sub(r"[^\w./:@+-]", "_", self.redactor.known(name)).lstrip("/"))
         self._write(name, clean.encode())
-        told = self.redactor.text(source)
+        redacted = self.redactor.text(source)
         self._index.append(
-            {"name": name, "source": told, "bytes": len(clean), **({"cut": True} if cut else {})}
+            {
+                "name": name,
+                "source": redacted,
+                "bytes": len(clean),
+                **({"cut": True} if cut else {}),
+            }
         )
 
     def missing(self, name: str, why: str, source: str = "") -> None:

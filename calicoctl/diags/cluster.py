@@ -48,7 +48,7 @@ LIMIT = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class DiagsSettings:
     """The flags. `since` as kubectl takes it (`2h30m`, empty: everything)."""
 
     options: Options
@@ -69,17 +69,18 @@ class Done:
     notes: list[str]
 
 
-def chosen_pods(pods: Sequence[dict[str, Any]], wish: Wish) -> list[tuple[str, str]]:
+def chosen_pods(pods: Sequence[dict[str, Any]], settings: DiagsSettings) -> list[tuple[str, str]]:
     """(namespace, name) of the pods whose logs are taken: `max_logs` of each component, those on
     the nodes in focus first."""
-    found: list[tuple[str, str]] = []
+    chosen: list[tuple[str, str]] = []
     for component in COMPONENTS:
         mine = [one for one in pods if _component(one) == component]
-        mine.sort(key=lambda one: (_place(one, wish.focus_nodes), one["metadata"]["name"]))
-        found += [
-            (one["metadata"]["namespace"], one["metadata"]["name"]) for one in mine[: wish.max_logs]
+        mine.sort(key=lambda one: (_place(one, settings.focus_nodes), one["metadata"]["name"]))
+        chosen += [
+            (one["metadata"]["namespace"], one["metadata"]["name"])
+            for one in mine[: settings.max_logs]
         ]
-    return found
+    return chosen
 
 
 def _component(pod: dict[str, Any]) -> str:
@@ -91,19 +92,19 @@ def _place(pod: dict[str, Any], focus: Sequence[str]) -> int:
     return focus.index(node) if node in focus else len(focus)
 
 
-async def collect(wish: Wish) -> Done:
+async def collect(settings: DiagsSettings) -> Done:
     """Write the archive. Raises `MuslinError` when it cannot be written or nothing was found."""
     notes: list[str] = []
-    config, why = _configuration(wish.options)
+    config, why = _configuration(settings.options)
     kubeconfigs = [config.kubeconfig if config else "", os.environ.get("KUBECONFIG", "")]
     merged = [part for one in kubeconfigs for part in one.split(os.pathsep)]
-    documents = [Path(one) for one in (wish.options.config, *merged) if one]
+    documents = [Path(one) for one in (settings.options.config, *merged) if one]
     home = Path.home() / ".kube" / "config"
     redactor = Redactor(files.secrets(config, [dict(os.environ)], [*documents, home]))
     name = f"calico-diags-{stamp()}"
     base = Path(tempfile.mkdtemp(prefix="calico-"))
-    folder = base / name if wish.keep_folder else None
-    path = wish.output or base / f"{name}.tar.gz"
+    folder = base / name if settings.keep_folder else None
+    path = settings.output or base / f"{name}.tar.gz"
     try:
         archive = Archive(path, name, redactor, folder)
     except OSError as error:
@@ -113,7 +114,7 @@ async def collect(wish: Wish) -> Done:
             archive.missing("kubernetes", NO_KUBECTL)
             notes.append(NO_KUBECTL)
         else:
-            notes += await _kubernetes(archive, wish, config)
+            notes += await _kubernetes(archive, settings, config)
         if config is None:
             archive.missing("datastore", why)
             answered = False
@@ -130,7 +131,7 @@ async def collect(wish: Wish) -> Done:
     except BaseException:
         archive.abandon()
         raise
-    if wish.output is not None and folder is None:
+    if settings.output is not None and folder is None:
         base.rmdir()
     return Done(archive, folder, notes)
 
@@ -143,16 +144,16 @@ def _configuration(options: Options) -> tuple[apiconfig.DatastoreConfig | None, 
 
 
 async def _kubernetes(
-    archive: Archive, wish: Wish, config: apiconfig.DatastoreConfig | None
+    archive: Archive, settings: DiagsSettings, config: apiconfig.DatastoreConfig | None
 ) -> list[str]:
     """What kubectl tells; returns what there is to note."""
     head = ["kubectl"]
     # Several files kubectl takes from its environment alone.
     if config is not None and config.kubeconfig and os.pathsep not in config.kubeconfig:
         head.append(f"--kubeconfig={config.kubeconfig}")
-    if wish.options.context:
-        head.append(f"--context={wish.options.context}")
-    turn = asyncio.Semaphore(wish.max_parallelism)
+    if settings.options.context:
+        head.append(f"--context={settings.options.context}")
+    turn = asyncio.Semaphore(settings.max_parallelism)
 
     async def ask(*words: str) -> programs.Output:
         async with turn:
@@ -162,22 +163,22 @@ async def _kubernetes(
     if first.error:
         archive.missing("kubernetes", first.error, "kubectl version")
         return [f"kubectl reaches no cluster: {archive.redactor.text(first.error)}"]
-    wanted = dict(LISTINGS)
+    commands = dict(LISTINGS)
     for namespace in NAMESPACES:
         for kind in PER_NAMESPACE:
             name = f"kubernetes/{namespace}/{kind}.json"
-            wanted[name] = ("get", kind, "-n", namespace, "-o", "json")
+            commands[name] = ("get", kind, "-n", namespace, "-o", "json")
     resources = await ask("api-resources", "--api-group=crd.projectcalico.org", "-o", "name")
     for resource in resources.text.split():
-        wanted[f"kubernetes/crds/{resource}.json"] = ("get", resource, "-A", "-o", "json")
-    outputs = await asyncio.gather(*(ask(*words) for words in wanted.values()))
-    for (name, words), found in zip(wanted.items(), outputs, strict=True):
-        _put(archive, name, found, f"kubectl {' '.join(words)}")
-    await _logs(archive, wish, ask)
+        commands[f"kubernetes/crds/{resource}.json"] = ("get", resource, "-A", "-o", "json")
+    outputs = await asyncio.gather(*(ask(*words) for words in commands.values()))
+    for (name, words), output in zip(commands.items(), outputs, strict=True):
+        _put(archive, name, output, f"kubectl {' '.join(words)}")
+    await _logs(archive, settings, ask)
     return []
 
 
-async def _logs(archive: Archive, wish: Wish, ask: Any) -> None:
+async def _logs(archive: Archive, settings: DiagsSettings, ask: Any) -> None:
     listed = await ask(
         "get", "pods", "-A", "-l", f"k8s-app in ({','.join(COMPONENTS)})", "-o", "json"
     )
@@ -186,29 +187,29 @@ async def _logs(archive: Archive, wish: Wish, ask: Any) -> None:
     except (ValueError, KeyError, TypeError):
         archive.missing("logs", listed.error or "kubectl's answer is no list of pods")
         return
-    wanted: dict[str, list[str]] = {}
-    for namespace, name in chosen_pods(pods, wish):
+    commands: dict[str, list[str]] = {}
+    for namespace, name in chosen_pods(pods, settings):
         words = ["logs", "-n", namespace, name, "--all-containers", "--prefix", "--timestamps"]
-        if wish.since:
-            words.append(f"--since={wish.since}")
-        wanted[f"logs/{namespace}/{name}.log"] = words
-        wanted[f"logs/{namespace}/{name}.previous.log"] = [*words, "--previous"]
-    outputs = await asyncio.gather(*(ask(*words) for words in wanted.values()))
-    for (name, words), found in zip(wanted.items(), outputs, strict=True):
-        _put(archive, name, found, f"kubectl {' '.join(words)}")
+        if settings.since:
+            words.append(f"--since={settings.since}")
+        commands[f"logs/{namespace}/{name}.log"] = words
+        commands[f"logs/{namespace}/{name}.previous.log"] = [*words, "--previous"]
+    outputs = await asyncio.gather(*(ask(*words) for words in commands.values()))
+    for (name, words), output in zip(commands.items(), outputs, strict=True):
+        _put(archive, name, output, f"kubectl {' '.join(words)}")
 
 
-def _put(archive: Archive, name: str, found: programs.Output, source: str) -> None:
-    if found.error and not found.text:
-        archive.missing(name, found.error, source)
+def _put(archive: Archive, name: str, output: programs.Output, source: str) -> None:
+    if output.error and not output.text:
+        archive.missing(name, output.error, source)
         return
     form = "document" if name.endswith(".json") else "text"
-    archive.add(name, found.text, "document" if form == "document" else "text", source=source)
+    archive.add(name, output.text, "document" if form == "document" else "text", source=source)
 
 
-def run(wish: Wish) -> None:
+def run(settings: DiagsSettings) -> None:
     """Collect, and say what is missing and where it lies."""
-    done = asyncio.run(collect(wish))
+    done = asyncio.run(collect(settings))
     for note in done.notes:
         print(f"WARNING: {note}", file=sys.stderr)
     if done.folder is not None:

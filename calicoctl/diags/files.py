@@ -24,18 +24,18 @@ _PROCESSES = re.compile(rb"calico|kube-proxy|kubelet|bird|exabgp|etcd|muslin")
 def add_tree(archive: Archive, folder: Path, name: str) -> None:
     """Every file below a folder, the newest first where there are too many."""
     try:
-        found = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
-        found.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+        files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
+        files.sort(key=lambda path: path.stat().st_mtime, reverse=True)
     except OSError as error:
         archive.missing(name, str(error), str(folder))
         return
-    if not found:
+    if not files:
         why = "the folder is empty" if folder.is_dir() else "there is no such folder"
         archive.missing(name, why, str(folder))
-    for path in found[:MOST_FILES]:
+    for path in files[:MOST_FILES]:
         add_file(archive, path, f"{name}/{path.relative_to(folder)}")
-    if len(found) > MOST_FILES:
-        archive.missing(name, f"{len(found) - MOST_FILES} older files left out", str(folder))
+    if len(files) > MOST_FILES:
+        archive.missing(name, f"{len(files) - MOST_FILES} older files left out", str(folder))
 
 
 def add_file(archive: Archive, path: Path, name: str) -> None:
@@ -69,7 +69,7 @@ def content(path: Path) -> str:
 
 def environments(proc: Path = Path("/proc")) -> dict[str, dict[str, str]]:
     """`<name>-<pid>` to the environment of every process that has to do with the network."""
-    found = {}
+    by_process = {}
     for entry in proc.iterdir():
         if not entry.name.isdigit():
             continue
@@ -82,8 +82,8 @@ def environments(proc: Path = Path("/proc")) -> dict[str, dict[str, str]]:
             continue
         name = os.path.basename(title.split(b"\0")[0].split(b" ")[0]).decode(errors="replace")
         variables = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
-        found[f"{name or 'process'}-{entry.name}"] = variables
-    return found
+        by_process[f"{name or 'process'}-{entry.name}"] = variables
+    return by_process
 
 
 def secrets(

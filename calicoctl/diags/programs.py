@@ -55,6 +55,6 @@ async def run(words: Sequence[str], limit: float = LIMIT) -> Output:
         raise
     text = out.decode(errors="replace")
     if process.returncode:
-        told = err.decode(errors="replace").strip()
-        return Output(text, f"status {process.returncode}: {told}")
+        complaint = err.decode(errors="replace").strip()
+        return Output(text, f"status {process.returncode}: {complaint}")
     return Output(text)

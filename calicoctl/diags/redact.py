@@ -128,7 +128,7 @@ class Redactor:
         holds_secrets = value.get("kind") == "Secret"
         named = value.get("name")
         variable = isinstance(named, str) and is_secret_name(named)
-        found: dict[Any, Any] = {}
+        clean: dict[Any, Any] = {}
         for key, inner in value.items():
             hidden = (
                 is_secret_name(str(key))
@@ -136,21 +136,21 @@ class Redactor:
                 or (variable and key == "value")
             )
             shown = self.known(key) if isinstance(key, str) else key
-            found[shown] = hide(inner) if hidden else self.tree(inner)
-        return found
+            clean[shown] = hide(inner) if hidden else self.tree(inner)
+        return clean
 
     def _sequence(self, value: list[Any]) -> list[Any]:
-        found = []
+        clean = []
         after_flag = False
         for one in value:
-            found.append(hide(one) if after_flag else self.tree(one))
+            clean.append(hide(one) if after_flag else self.tree(one))
             after_flag = (
                 isinstance(one, str)
                 and one.startswith("-")
                 and "=" not in one
                 and is_secret_name(one)
             )
-        return found
+        return clean
 
     def _leaf(self, text: str) -> str:
         if text[:1] in "{[":

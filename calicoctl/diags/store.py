@@ -46,11 +46,11 @@ async def _add_family(archive: Archive, store: Datastore, name: str, family: str
     except MuslinError as error:
         archive.missing(file, str(error))
         return False
-    found = [_plain(entry) for entry in listing.entries[:MOST_OBJECTS]]
+    items = [_plain(entry) for entry in listing.entries[:MOST_OBJECTS]]
     tree: dict[str, Any] = {
         "revision": listing.revision,
         "count": len(listing.entries),
-        "items": found,
+        "items": items,
     }
     if listing.broken:
         tree["broken"] = [list(one) for one in listing.broken]

@@ -19,7 +19,7 @@ from libcalico.errors import InvalidValue, MuslinError
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class FlowQuery:
     """What was typed."""
 
     source: str
@@ -33,89 +33,93 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """The answers to a wish."""
+class FlowResult:
+    """The answers to a query, and the IP version that was asked about."""
 
     questions: Questions
     version: int
     answers: list[Answer]
 
 
-def ask(world: World, wish: Wish) -> Found:
+def ask(world: World, query: FlowQuery) -> FlowResult:
     """The answers. Raises MuslinError for what there is not, InvalidValue for what cannot be."""
-    source = find(world, wish.source, wish.namespace)
-    destination = find(world, wish.destination, wish.namespace)
+    source = find(world, query.source, query.namespace)
+    destination = find(world, query.destination, query.namespace)
     questions = Questions(world, source, destination)
-    version = _version(questions, wish.version)
-    kind, protocol = _kind(wish, version)
+    version = _version(questions, query.version)
+    kind, protocol = _kind(query, version)
     answers = report.answers(questions, version, kind=kind, protocol=protocol)
-    return Found(questions, version, answers)
+    return FlowResult(questions, version, answers)
 
 
-def _version(questions: Questions, wanted: int | None) -> int:
+def _version(questions: Questions, chosen: int | None) -> int:
     ends = (questions.source, questions.destination)
     able = questions.versions()
-    if wanted is None:
+    if chosen is None:
         # An address says which family is meant.
         said = {end.addresses[0].version for end in ends if end.addresses}
-        wanted = next((v for v in able if said == {v} or (v == 6 and 6 in said)), None)
-        wanted = wanted or next(iter(able), None)
-    if wanted in able:
-        assert wanted is not None
-        return wanted
-    family = "no family in common" if wanted is None else f"not both an IPv{wanted} address"
+        chosen = next((v for v in able if said == {v} or (v == 6 and 6 in said)), None)
+        chosen = chosen or next(iter(able), None)
+    if chosen in able:
+        assert chosen is not None
+        return chosen
+    family = "no family in common" if chosen is None else f"not both an IPv{chosen} address"
     raise MuslinError(f"{ends[0].title} and {ends[1].title} have {family}")
 
 
-def _kind(wish: Wish, version: int) -> tuple[Kind | None, int | None]:
+def _kind(query: FlowQuery, version: int) -> tuple[Kind | None, int | None]:
     """The one kind that is asked about, or the protocol whose kinds are (None: all)."""
-    given = wish.icmp != (None, None)
-    if wish.protocol is None:
+    given = query.icmp != (None, None)
+    if query.protocol is None:
         if given:
-            raise InvalidValue("--icmp-type", wish.icmp[0], "needs --proto icmp")
-        if wish.port is None:
-            if wish.source_port is not None:
-                raise InvalidValue("--source-port", wish.source_port, "needs --port")
+            raise InvalidValue("--icmp-type", query.icmp[0], "needs --proto icmp")
+        if query.port is None:
+            if query.source_port is not None:
+                raise InvalidValue("--source-port", query.source_port, "needs --port")
             return None, None
         protocol = TCP
     else:
-        protocol = read_protocol(wish.protocol)
-    kind = kind_of(protocol, version, port=wish.port, source_port=wish.source_port, icmp=wish.icmp)
-    if (kind.has_ports and wish.port is None) or (not kind.has_ports and not given):
-        if wish.source_port is not None:
-            raise InvalidValue("--source-port", wish.source_port, "needs --port")
+        protocol = read_protocol(query.protocol)
+    kind = kind_of(
+        protocol, version, port=query.port, source_port=query.source_port, icmp=query.icmp
+    )
+    if (kind.has_ports and query.port is None) or (not kind.has_ports and not given):
+        if query.source_port is not None:
+            raise InvalidValue("--source-port", query.source_port, "needs --port")
         return None, kind.protocol
     return kind, None
 
 
-async def ask_node(found: Found) -> live.Told:
+async def ask_node(result: FlowResult) -> live.NodeAnswer:
     """What felix of this node says about the same packets."""
-    return await live.ask(found.questions, found.version, found.answers)
+    return await live.ask(result.questions, result.version, result.answers)
 
 
-def complaint(told: live.Told) -> str:
+def complaint(answer: live.NodeAnswer) -> str:
     """What an operator must not overlook of the node's word; empty where there is nothing."""
-    return live.complaint(told)
+    return live.complaint(answer)
 
 
-def as_text(found: Found, told: live.Told | None) -> str:
+def as_text(result: FlowResult, answer: live.NodeAnswer | None) -> str:
     """Everything for people."""
-    lines = [_unasked(found)] if told is None else live.as_lines(told)
-    return text.answers_text(found.questions, found.answers, lines)
+    lines = [_unasked(result)] if answer is None else live.as_lines(answer)
+    return text.answers_text(result.questions, result.answers, lines)
 
 
-def _unasked(found: Found) -> str:
+def _unasked(result: FlowResult) -> str:
     """What an answer without `--live` is about."""
-    ends = (found.questions.source, found.questions.destination)
+    ends = (result.questions.source, result.questions.destination)
     nodes = sorted({end.node for end in ends if end.node})
     where = f" On {' and '.join(nodes)}, as root, --live compares it." if nodes else ""
     return f"So says the datastore. What felix and the kernel do was not asked.{where}"
 
 
-def as_json(found: Found, told: live.Told | None) -> str:
+def as_json(result: FlowResult, answer: live.NodeAnswer | None) -> str:
     """Everything as one object."""
-    tree = report.as_tree(found.questions, found.answers)
-    tree["basis"] = "datastore" if told is None else f"datastore, compared with node {told.node}"
-    if told is not None:
-        tree["live"] = live.as_tree(told)
+    tree = report.as_tree(result.questions, result.answers)
+    tree["basis"] = (
+        "datastore" if answer is None else f"datastore, compared with node {answer.node}"
+    )
+    if answer is not None:
+        tree["live"] = live.as_tree(answer)
     return json.dumps(tree, indent=2)

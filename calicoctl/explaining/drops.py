@@ -32,17 +32,17 @@ HEADINGS = ("PACKETS", "BYTES", "IP", "DIRECTION", "DENIED BY")
 
 async def counts(namespace: str, output: str) -> str:
     """Who has denied how many packets on this node. Raises MuslinError."""
-    told = await ask_felix(CountDrops(1), DropCounts)
-    if told.error:
-        raise MuslinError(f"node {told.node}: {told.error}")
-    found = [one for one in told.counts if _concerns(namespace, one.by, one.endpoint)]
+    reply = await ask_felix(CountDrops(1), DropCounts)
+    if reply.error:
+        raise MuslinError(f"node {reply.node}: {reply.error}")
+    shown = [one for one in reply.counts if _concerns(namespace, one.by, one.endpoint)]
     if output == "json":
         return (
-            json.dumps({"node": told.node, "counts": msgspec.to_builtins(found)}, indent=2) + "\n"
+            json.dumps({"node": reply.node, "counts": msgspec.to_builtins(shown)}, indent=2) + "\n"
         )
-    if not found:
-        return f"Node {told.node} has denied no packet since its rules were written.\n"
-    return borders.render(HEADINGS, [_row(one) for one in found])
+    if not shown:
+        return f"Node {reply.node} has denied no packet since its rules were written.\n"
+    return borders.render(HEADINGS, [_row(one) for one in shown])
 
 
 def _row(one: DropCount) -> list[str]:

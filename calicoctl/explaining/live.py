@@ -50,12 +50,12 @@ class Compared:
         place, decided = self.judgement.place, self.decided
         if decided.unknown:
             return ["felix does not know this endpoint"]
-        found = [] if self.agrees else [f"felix decides otherwise: {_otherwise(decided)}"]
+        reasons = [] if self.agrees else [f"felix decides otherwise: {_otherwise(decided)}"]
         if place is not None and decided.rules is None:
-            found.append(f"the kernel has no chain {place.chain} in {place.table}")
+            reasons.append(f"the kernel has no chain {place.chain} in {place.table}")
         elif place is not None and not decided.stands:
-            found.append(f"the kernel's chain {place.chain} is not as felix wants it")
-        return [*found, *decided.differs]
+            reasons.append(f"the kernel's chain {place.chain} is not as felix wants it")
+        return [*reasons, *decided.differs]
 
     @property
     def counted(self) -> tuple[int, int] | None:
@@ -67,7 +67,7 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class NodeAnswer:
     """All that the node says."""
 
     node: str
@@ -82,10 +82,10 @@ class Told:
         return [each for each in self.stations if each.differs]
 
 
-async def ask(questions: Questions, version: int, answers: list[Answer]) -> Told:
+async def ask(questions: Questions, version: int, answers: list[Answer]) -> NodeAnswer:
     """Ask felix of this node about every answer. Raises MuslinError when it does not answer."""
     node, backend, ready, error = "", "", False, ""
-    found: list[Compared] = []
+    stations: list[Compared] = []
     for number, answer in enumerate(answers):
         packet = answer.explanation.packet
         asked = [each for each in answer.judgements if _asked(each)]
@@ -100,15 +100,15 @@ async def ask(questions: Questions, version: int, answers: list[Answer]) -> Told
             packet.kind.icmp_code,
             [_station(each) for each in asked],
         )
-        told = await ask_felix(question, Answered)
-        node, backend, ready = told.node, told.backend, told.ready
-        error = error or told.error
-        for each, decided in zip(asked, told.decided, strict=False):
-            if each.station.end.node == told.node:
-                found.append(Compared(answer.packets, each, decided))
-    if not found and not error:
+        reply = await ask_felix(question, Answered)
+        node, backend, ready = reply.node, reply.backend, reply.ready
+        error = error or reply.error
+        for each, decided in zip(asked, reply.decided, strict=False):
+            if each.station.end.node == reply.node:
+                stations.append(Compared(answer.packets, each, decided))
+    if not stations and not error:
         error = f"nothing of this is decided on node {node}; ask there, or without --live"
-    return Told(node, backend, ready, found, error)
+    return NodeAnswer(node, backend, ready, stations, error)
 
 
 def _asked(item: Judgement) -> bool:
@@ -134,17 +134,17 @@ def _station(item: Judgement) -> Station:
     )
 
 
-def as_lines(told: Told) -> Iterator[str]:
+def as_lines(answer: NodeAnswer) -> Iterator[str]:
     """For people."""
-    state = "" if told.ready else ", and has not programmed all that it knows"
-    differing = told.differing
+    state = "" if answer.ready else ", and has not programmed all that it knows"
+    differing = answer.differing
     if differing:
         yield (
-            f"*** NODE {told.node} DIFFERS FROM THE DATASTORE at {len(differing)} of"
-            f" {len(told.stations)} stations: the answer above does not hold there ***"
+            f"*** NODE {answer.node} DIFFERS FROM THE DATASTORE at {len(differing)} of"
+            f" {len(answer.stations)} stations: the answer above does not hold there ***"
         )
-    yield f"felix on {told.node} ({told.backend or 'no rules yet'}){state}:"
-    for each in told.stations:
+    yield f"felix on {answer.node} ({answer.backend or 'no rules yet'}){state}:"
+    for each in answer.stations:
         station, place = each.judgement.station, each.judgement.place
         what = f"  {each.packets}: {station.direction} of {station.end.title}: "
         differs = each.differs
@@ -156,13 +156,13 @@ def as_lines(told: Told) -> Iterator[str]:
             yield f"    {place} has matched {packets} packets, {octets} bytes"
 
 
-def complaint(told: Told) -> str:
+def complaint(answer: NodeAnswer) -> str:
     """What an operator must not overlook; empty where all is as the datastore says."""
-    if not told.differing:
-        return told.error
-    first = told.differing[0]
+    if not answer.differing:
+        return answer.error
+    first = answer.differing[0]
     return (
-        f"node {told.node} differs from the datastore:"
+        f"node {answer.node} differs from the datastore:"
         f" {first.judgement.station.direction} of {first.judgement.station.end.title}:"
         f" {first.differs[0]}"
     )
@@ -177,14 +177,14 @@ def _otherwise(decided: Decided) -> str:
     return f"{word} ({by})"
 
 
-def as_tree(told: Told) -> dict[str, Any]:
+def as_tree(answer: NodeAnswer) -> dict[str, Any]:
     """As plain values."""
     return {
-        "node": told.node,
-        "backend": told.backend,
-        "ready": told.ready,
-        "error": told.error,
-        "stations": [_tree(each) for each in told.stations],
+        "node": answer.node,
+        "backend": answer.backend,
+        "ready": answer.ready,
+        "error": answer.error,
+        "stations": [_tree(each) for each in answer.stations],
     }
 
 

@@ -24,7 +24,7 @@ CONSIDERED = frozenset(READ) - {"FelixConfiguration", "IPPool", "Node", "HostEnd
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class PolicyPlan:
     """A plan, and which of the resources have no part in it."""
 
     report: PlanReport
@@ -34,7 +34,7 @@ class Found:
 
 def plan_of(
     world: World, resources: Iterable[Any], *, delete: bool = False, timeout: float = 60.0
-) -> Found:
+) -> PolicyPlan:
     """The plan of applying (or deleting) these resources."""
     began = time.monotonic()
     changes: dict[ResourceKey, Any] = {}
@@ -46,36 +46,36 @@ def plan_of(
             continue
         changes[key] = None if delete else resource
     report = plan(world, world.replaced(changes), lambda: time.monotonic() - began > timeout)
-    return Found(report, tuple(ignored), time.monotonic() - began)
+    return PolicyPlan(report, tuple(ignored), time.monotonic() - began)
 
 
-def as_json(found: Found) -> str:
+def as_json(plan: PolicyPlan) -> str:
     """One object."""
-    tree = {**as_tree(found.report), "ignored": list(found.ignored)}
+    tree = {**as_tree(plan.report), "ignored": list(plan.ignored)}
     return json.dumps(tree, indent=2) + "\n"
 
 
-def as_text(found: Found) -> str:
+def as_text(plan: PolicyPlan) -> str:
     """For people."""
-    return "\n".join(_lines(found)) + "\n"
+    return "\n".join(_lines(plan)) + "\n"
 
 
-def incomplete(found: Found) -> str:
+def incomplete(plan: PolicyPlan) -> str:
     """Why a plan is not whole."""
-    report = found.report
+    report = plan.report
     reasons = []
     if report.left:
         reasons.append(
             f"{report.left} of {report.left + report.pairs} pairs of classes were not compared"
-            f" in {found.seconds:.0f} s; give it more time with --timeout"
+            f" in {plan.seconds:.0f} s; give it more time with --timeout"
         )
     if report.partial:
         reasons.append("too many networks are named: not all outside addresses are in it")
     return f"The plan is not complete: {'; '.join(reasons)}"
 
 
-def _lines(found: Found) -> Iterator[str]:
-    report = found.report
+def _lines(plan: PolicyPlan) -> Iterator[str]:
+    report = plan.report
     for denied in (True, False):
         groups = [g for g in report.groups if g.becomes_allowed is not denied]
         if groups:
@@ -86,11 +86,11 @@ def _lines(found: Found) -> Iterator[str]:
         yield "No flow between pods, or between a pod and another address, would change verdict."
     for condition in report.conditions:
         yield f"note: {condition}"
-    for name in found.ignored:
+    for name in plan.ignored:
         yield f"note: {name} has no part in what pods may send or receive"
     yield (
         f"{report.endpoints} endpoints in {report.classes} classes, {report.pairs} pairs of"
-        f" classes compared in {found.seconds:.1f} s."
+        f" classes compared in {plan.seconds:.1f} s."
     )
 
 

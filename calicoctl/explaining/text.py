@@ -23,11 +23,11 @@ _STAGES = {
 }
 
 
-def answers_text(questions: Questions, found: Iterable[Answer], live: Iterable[str] = ()) -> str:
+def answers_text(questions: Questions, answers: Iterable[Answer], live: Iterable[str] = ()) -> str:
     """All answers; `live`: what the node itself says, behind them."""
-    blocks = ["\n".join(_answer(questions, each)) for each in found]
-    told = "\n".join(live)
-    return "\n\n".join([*blocks, *([told] if told else [])]) + "\n"
+    blocks = ["\n".join(_answer(questions, each)) for each in answers]
+    live_text = "\n".join(live)
+    return "\n\n".join([*blocks, *([live_text] if live_text else [])]) + "\n"
 
 
 def _answer(questions: Questions, answer: Answer) -> Iterator[str]:
@@ -70,11 +70,11 @@ def judgement_lines(item: Judgement) -> Iterator[str]:
             yield f"       {line}"
     if item.place is not None:
         yield f"    in {item.place}"
-    for step in _told(ruling.steps):
+    for step in _earlier_steps(ruling.steps):
         yield f"    after {step}"
 
 
-def _told(steps: tuple[Step, ...]) -> Iterator[str]:
+def _earlier_steps(steps: tuple[Step, ...]) -> Iterator[str]:
     """What came before, shortly: passes one by one, the rest together."""
     silent = [step for step in steps if step.did != "pass"]
     for step in steps:
@@ -101,9 +101,9 @@ def _would(answer: Answer) -> Iterator[str]:
         yield f"      by {decided_by(item)}"
 
 
-def meaning_text(found: Iterable[Meaning]) -> str:
+def meaning_text(meanings: Iterable[Meaning]) -> str:
     """What chains and rules stand for."""
-    return "\n".join("\n".join(_meaning(each)) for each in found) + "\n"
+    return "\n".join("\n".join(_meaning(each)) for each in meanings) + "\n"
 
 
 def _meaning(meaning: Meaning) -> Iterator[str]:

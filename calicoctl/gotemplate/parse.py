@@ -222,11 +222,11 @@ class _Reader:
         raise TemplateError(f"template: unexpected {text!r}")
 
     def _joined(self) -> tuple[str, ...]:
-        found = []
+        names = []
         while self._peek()[0] == "join":
-            found.append(self._peek()[1][1:])
+            names.append(self._peek()[1][1:])
             self._at += 1
-        return tuple(found)
+        return tuple(names)
 
 
 def _word(text: str) -> Operand:

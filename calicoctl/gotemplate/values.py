@@ -58,12 +58,12 @@ def field(value: Any, name: str) -> Any:
     if value is NO_VALUE:
         return NO_VALUE
     known = _fields(type(value))
-    wanted = name.lower()
-    found = known.get(wanted) or known.get(_OTHER_NAMES.get(wanted, ""))
-    if found:
-        return getattr(value, found)
-    if "metadata" in known and wanted in _fields(type(value.metadata)):
-        return getattr(value.metadata, _fields(type(value.metadata))[wanted])
+    lowered = name.lower()
+    attribute = known.get(lowered) or known.get(_OTHER_NAMES.get(lowered, ""))
+    if attribute:
+        return getattr(value, attribute)
+    if "metadata" in known and lowered in _fields(type(value.metadata)):
+        return getattr(value.metadata, _fields(type(value.metadata))[lowered])
     raise TemplateError(
         f"template: can't evaluate field {name} in {type(value).__name__};"
         f" its fields: {', '.join(known.values()) or 'none'}"

@@ -65,7 +65,7 @@ def _complete(text: bytes) -> bool:
 
 def parsed(text: str, version: int) -> list[dict[str, str]]:
     """The peers in the answer to `show protocols`."""
-    found = []
+    peers = []
     for line in text.splitlines():
         # The first line of a table has its code before it, the following lines a space.
         words = re.sub(r"^(\d{4}-| )", "", line).split(None, 5)
@@ -79,7 +79,7 @@ def parsed(text: str, version: int) -> list[dict[str, str]]:
             continue
         if address.version != version:
             continue
-        found.append(
+        peers.append(
             {
                 "address": str(address),
                 "type": TYPES[named[1]],
@@ -88,4 +88,4 @@ def parsed(text: str, version: int) -> list[dict[str, str]]:
                 "info": words[5].strip() if len(words) > 5 else "",
             }
         )
-    return found
+    return peers

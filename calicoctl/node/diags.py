@@ -114,9 +114,9 @@ def _configuration(path: str | None) -> tuple[apiconfig.DatastoreConfig | None, 
 
 def _settings(config_file: str | None) -> list[Path]:
     """The files that hold settings, and perhaps secrets."""
-    found = [path for folder in (paths.CNI_NET, paths.CONFIG) for path in _inside(folder)]
+    files = [path for folder in (paths.CNI_NET, paths.CONFIG) for path in _inside(folder)]
     named = [config_file, os.environ.get("KUBECONFIG"), str(Path.home() / ".kube" / "config")]
-    return found + [Path(one) for one in named if one]
+    return files + [Path(one) for one in named if one]
 
 
 def _inside(folder: Path) -> list[Path]:
@@ -138,13 +138,13 @@ async def _programs(archive: Archive) -> None:
             return await programs.run(words)
 
     outputs = await asyncio.gather(*(one(words) for words in commands.values()))
-    for (name, words), found in zip(commands.items(), outputs, strict=True):
+    for (name, words), output in zip(commands.items(), outputs, strict=True):
         source = " ".join(words)
         # A check that failed ends with status 1 and has told why.
-        if found.text:
-            archive.add(name, found.text, source=source)
-        elif found.error:
-            archive.missing(name, found.error, source)
+        if output.text:
+            archive.add(name, output.text, source=source)
+        elif output.error:
+            archive.missing(name, output.error, source)
         else:
             archive.add(name, "", source=source)
 

@@ -38,7 +38,7 @@ SYSCTLS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class RunSettings:
     """The flags of `node run`, as given."""
 
     name: str
@@ -93,20 +93,20 @@ def _method(flag: str, text: str) -> None:
         raise InvalidValue(flag, text, rule)
 
 
-def environment(wish: Wish) -> dict[str, str]:
+def environment(settings: RunSettings) -> dict[str, str]:
     """What the node is told, without the datastore."""
-    told = {
-        "NODENAME": wish.name,
-        "CALICO_NETWORKING_BACKEND": wish.backend,
+    variables = {
+        "NODENAME": settings.name,
+        "CALICO_NETWORKING_BACKEND": settings.backend,
         "CALICO_MANAGE_CNI": "false",
-        "NO_DEFAULT_POOLS": "true" if wish.no_default_ippools else "",
-        "IP": wish.ip,
-        "IP6": wish.ip6,
-        "AS": wish.as_number,
-        "IP_AUTODETECTION_METHOD": wish.ip_method,
-        "IP6_AUTODETECTION_METHOD": wish.ip6_method,
+        "NO_DEFAULT_POOLS": "true" if settings.no_default_ippools else "",
+        "IP": settings.ip,
+        "IP6": settings.ip6,
+        "AS": settings.as_number,
+        "IP_AUTODETECTION_METHOD": settings.ip_method,
+        "IP6_AUTODETECTION_METHOD": settings.ip6_method,
     }
-    return {name: text for name, text in told.items() if text}
+    return {name: text for name, text in variables.items() if text}
 
 
 def datastore_environment(config: DatastoreConfig) -> dict[str, str]:
@@ -126,7 +126,7 @@ def datastore_environment(config: DatastoreConfig) -> dict[str, str]:
             "node run cannot hand over keys and certificates that stand in the configuration file"
             " (etcdKey, etcdCert, etcdCACert): put them into files and name those"
         )
-    told = {
+    variables = {
         "DATASTORE_TYPE": ETCD,
         "ETCD_ENDPOINTS": config.etcd_endpoints,
         "ETCD_DISCOVERY_SRV": config.discovery_srv,
@@ -134,23 +134,23 @@ def datastore_environment(config: DatastoreConfig) -> dict[str, str]:
         "ETCD_PASSWORD": config.password,
         **{name: getattr(config, field) for field, (name, _) in CERTIFICATES.items()},
     }
-    return {name: text for name, text in told.items() if text}
+    return {name: text for name, text in variables.items() if text}
 
 
-def command(engine: str, image: str, wish: Wish, store: Mapping[str, str]) -> list[str]:
+def command(engine: str, image: str, settings: RunSettings, store: Mapping[str, str]) -> list[str]:
     """The container engine's command line; `store` is `datastore_environment`'s."""
     words = [engine, "run", "--net=host", "--privileged", f"--name={CONTAINER}"]
-    words += ["--rm"] if wish.init_system else ["-d", "--restart=always"]
-    volumes = [(wish.log_dir, "/var/log/calico"), *((path, path) for path in VOLUMES)]
+    words += ["--rm"] if settings.init_system else ["-d", "--restart=always"]
+    volumes = [(settings.log_dir, "/var/log/calico"), *((path, path) for path in VOLUMES)]
     inside = dict(CERTIFICATES.values())
-    told = environment(wish)
+    variables = environment(settings)
     for name, text in store.items():
-        told[name] = inside.get(name, text)
+        variables[name] = inside.get(name, text)
         if name in inside:
             volumes.append((str(Path(text).absolute()), inside[name]))
-    if wish.felix_config:
-        volumes.append((str(Path(wish.felix_config).absolute()), "/etc/calico/felix.cfg"))
-    for name, text in told.items():
+    if settings.felix_config:
+        volumes.append((str(Path(settings.felix_config).absolute()), "/etc/calico/felix.cfg"))
+    for name, text in variables.items():
         words += ["-e", name if name == "ETCD_PASSWORD" else f"{name}={text}"]
     for outside, path in volumes:
         words += ["-v", f"{outside}:{path}"]

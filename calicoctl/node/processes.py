@@ -42,25 +42,27 @@ class Process:
         return f"{self.name} was last seen at {self.seen or 'an unknown time'}."
 
 
-def judged(name: str, found: Mapping[str, Any] | None, now: datetime, proc: Path = PROC) -> Process:
+def judged(
+    name: str, status: Mapping[str, Any] | None, now: datetime, proc: Path = PROC
+) -> Process:
     """The process behind a status file (`found` None: there is no file)."""
-    if found is None:
+    if status is None:
         return Process(name, False, {})
-    seen = str(found.get("time", ""))
-    space = found.get("pid_namespace")
+    seen = str(status.get("time", ""))
+    space = status.get("pid_namespace")
     ours = space is None or space == namespace(proc / "self" / "ns" / "pid")
-    running = alive(found, proc) if ours else abs(age(seen, now)) <= FRESH
-    pid = found.get("pid")
-    return Process(name, running, found, seen, pid if isinstance(pid, int) else None)
+    running = alive(status, proc) if ours else abs(age(seen, now)) <= FRESH
+    pid = status.get("pid")
+    return Process(name, running, status, seen, pid if isinstance(pid, int) else None)
 
 
-def alive(found: Mapping[str, Any], proc: Path = PROC) -> bool:
+def alive(status: Mapping[str, Any], proc: Path = PROC) -> bool:
     """Whether the process that wrote a status file still runs.
 
     A process id alone could be another program's by now: its name must be one of ours.
     """
     try:
-        command = (proc / str(int(found["pid"])) / "cmdline").read_bytes()
+        command = (proc / str(int(status["pid"])) / "cmdline").read_bytes()
     except (KeyError, ValueError, TypeError, OSError):
         return False
     return b"calico" in command

@@ -95,41 +95,41 @@ def _node_name(cni: Process) -> str:
         return str(cni.status.get("node", ""))
 
 
-def as_text(found: NodeReport, wide: bool = False) -> str:
+def as_text(report: NodeReport, wide: bool = False) -> str:
     """Calico's text; raises `MuslinError` when the agent does not run.
 
     Below the tables stands why a session is down, where that is known; `wide` has more columns
     and everything else that an operator should know.
     """
-    if not found.running:
-        raise MuslinError(f"Calico process is not running. {found.felix.last_seen()}")
+    if not report.running:
+        raise MuslinError(f"Calico process is not running. {report.felix.last_seen()}")
     text = "Calico process is running.\n"
-    if found.without_bgp:
+    if report.without_bgp:
         text += (
-            f"This node has no BGP (CALICO_NETWORKING_BACKEND={found.without_bgp}):"
+            f"This node has no BGP (CALICO_NETWORKING_BACKEND={report.without_bgp}):"
             " its routes to other nodes come from the datastore.\n"
         )
-    elif not found.speaker:
-        seen = f" {found.bgp.last_seen()}" if found.bgp.status else ""
+    elif not report.speaker:
+        seen = f" {report.bgp.last_seen()}" if report.bgp.status else ""
         text += f"{NO_SPEAKER}{seen}\n"
     else:
-        text += peers_text(found.peers, found.now, found.notes, wide)
-        text += "".join(f"{line}\n" for line in _troubles(found))
-    if wide and found.conditions:
-        text += "Conditions\n" + borders.render(("PROCESS", "OBJECT", "REASON"), found.conditions)
+        text += peers_text(report.peers, report.now, report.notes, wide)
+        text += "".join(f"{line}\n" for line in _troubles(report))
+    if wide and report.conditions:
+        text += "Conditions\n" + borders.render(("PROCESS", "OBJECT", "REASON"), report.conditions)
     return text
 
 
-def _troubles(found: NodeReport) -> Iterator[str]:
+def _troubles(report: NodeReport) -> Iterator[str]:
     """Sessions that are down and why, peerings that are not held, and what holds for all."""
-    for peer in found.peers:
+    for peer in report.peers:
         if peer.get("cause"):
             yield f"{peer['address']}: {peer['cause']}: {peer['seen']}; {peer['fix']}"
-    for each in found.bgp.status.get("refused", ()):
+    for each in report.bgp.status.get("refused", ()):
         yield f"{each.get('peer')} is not held: {each.get('reason')}"
-    if found.bgp.status.get("draining"):
+    if report.bgp.status.get("draining"):
         yield "This node drains: others take its routes last (calicoctl node bgp undrain)."
-    if found.speaker == "muslin" and found.bgp.status.get("start_complete") is False:
+    if report.speaker == "muslin" and report.bgp.status.get("start_complete") is False:
         yield "Graceful restart: waiting for the routes of the peers."
 
 
@@ -186,13 +186,13 @@ def since(text: str, now: datetime) -> str:
     return moment.strftime("%H:%M:%S" if now - moment < _A_DAY else "%Y-%m-%d")
 
 
-def as_tree(found: NodeReport) -> dict[str, Any]:
+def as_tree(report: NodeReport) -> dict[str, Any]:
     """One object: `running`, `speaker`, `backend`, `processes`, `peers`, `refused`, ..."""
     return {
-        "node": found.node,
-        "running": found.running,
-        "speaker": found.speaker,
-        "backend": str(found.felix.status.get("networking", "")),
+        "node": report.node,
+        "running": report.running,
+        "speaker": report.speaker,
+        "backend": str(report.felix.status.get("networking", "")),
         "processes": {
             one.name: {
                 "running": one.running,
@@ -200,19 +200,19 @@ def as_tree(found: NodeReport) -> dict[str, Any]:
                 "seen": one.seen,
                 "version": one.status.get("version", ""),
             }
-            for one in (found.felix, found.bgp, found.cni)
+            for one in (report.felix, report.bgp, report.cni)
         },
-        "peers": list(found.peers),
-        "refused": list(found.bgp.status.get("refused", ())) if found.speaker else [],
-        "draining": bool(found.speaker and found.bgp.status.get("draining")),
-        "notes": list(found.notes.values()),
+        "peers": list(report.peers),
+        "refused": list(report.bgp.status.get("refused", ())) if report.speaker else [],
+        "draining": bool(report.speaker and report.bgp.status.get("draining")),
+        "notes": list(report.notes.values()),
         "conditions": [
             {"process": process, "object": subject, "reason": reason}
-            for process, subject, reason in found.conditions
+            for process, subject, reason in report.conditions
         ],
     }
 
 
-def as_json(found: NodeReport) -> str:
+def as_json(report: NodeReport) -> str:
     """`as_tree` as JSON."""
-    return json.dumps(as_tree(found), indent=2)
+    return json.dumps(as_tree(report), indent=2)

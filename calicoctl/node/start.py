@@ -20,7 +20,7 @@ from typing import NoReturn
 
 from calicoctl.documents import text_of
 from calicoctl.node import image, program
-from calicoctl.node.image import Wish
+from calicoctl.node.image import RunSettings
 from libcalico import apiconfig
 from libcalico.clusterinfo import our_version
 from libcalico.errors import InvalidValue, MuslinError
@@ -39,18 +39,18 @@ def default_name() -> str:
     return os.environ.get("NODENAME") or socket.gethostname().lower()
 
 
-def run(wish: Wish, config: str | None, dryrun: bool) -> None:
+def run(settings: RunSettings, config: str | None, dryrun: bool) -> None:
     """Run the node, or print the command. Raises `MuslinError`; may never return."""
-    wish.check()
-    if wish.felix_config and not Path(wish.felix_config).is_file():
-        raise InvalidValue("--felix-config", wish.felix_config, "there is no such file")
+    settings.check()
+    if settings.felix_config and not Path(settings.felix_config).is_file():
+        raise InvalidValue("--felix-config", settings.felix_config, "there is no such file")
     store = image.datastore_environment(apiconfig.load(config, os.environ))
-    _warn_of_foreign_address("--ip", wish.ip)
-    _warn_of_foreign_address("--ip6", wish.ip6)
-    if wish.image or program.find() is None:
-        _container(wish, store, dryrun)
+    _warn_of_foreign_address("--ip", settings.ip)
+    _warn_of_foreign_address("--ip6", settings.ip6)
+    if settings.image or program.find() is None:
+        _container(settings, store, dryrun)
     else:
-        _installed(wish, store, dryrun)
+        _installed(settings, store, dryrun)
 
 
 def _warn_of_foreign_address(flag: str, text: str) -> None:
@@ -65,19 +65,21 @@ def _warn_of_foreign_address(flag: str, text: str) -> None:
         print(f"WARNING: {flag} {address} is on no interface of this machine", file=sys.stderr)
 
 
-def _installed(wish: Wish, store: Mapping[str, str], dryrun: bool) -> None:
-    told = {**image.environment(wish), **store, "CALICO_LOG_DIR": wish.log_dir}
-    if wish.felix_config and Path(wish.felix_config).absolute() != FELIX_FILE:
-        told |= felix_variables(text_of(Path(wish.felix_config).read_bytes(), wish.felix_config))
+def _installed(settings: RunSettings, store: Mapping[str, str], dryrun: bool) -> None:
+    variables = {**image.environment(settings), **store, "CALICO_LOG_DIR": settings.log_dir}
+    if settings.felix_config and Path(settings.felix_config).absolute() != FELIX_FILE:
+        variables |= felix_variables(
+            text_of(Path(settings.felix_config).read_bytes(), settings.felix_config)
+        )
     if dryrun:
-        words = [f"{name}={text}" for name, text in told.items() if name != "ETCD_PASSWORD"]
+        words = [f"{name}={text}" for name, text in variables.items() if name != "ETCD_PASSWORD"]
         print("Use the following command to start this node:\n")
         print(image.shown(["env", *words, program.NAME, "run"]) + "\n")
         _tell_of_password(store)
         return
     if os.geteuid() != 0:
         raise MuslinError("node run needs root: it programs routes and rules")
-    program.replace_us(["run"], {**os.environ, **told})
+    program.replace_us(["run"], {**os.environ, **variables})
 
 
 def _tell_of_password(store: Mapping[str, str]) -> None:
@@ -94,8 +96,8 @@ def felix_variables(text: str) -> dict[str, str]:
     try:
         parser.read_string(text if text.lstrip().startswith("[") else f"[global]\n{text}")
     except ConfigError as error:
-        told = str(error).splitlines()[0]
-        raise InvalidValue("--felix-config", told, "sections and lines of name = value") from None
+        reason = str(error).splitlines()[0]
+        raise InvalidValue("--felix-config", reason, "sections and lines of name = value") from None
     return {
         f"FELIX_{name.upper()}": value
         for section in parser.sections()
@@ -114,13 +116,13 @@ def engine() -> str:
     )
 
 
-def _container(wish: Wish, store: Mapping[str, str], dryrun: bool) -> None:
-    name = wish.image or default_image()
+def _container(settings: RunSettings, store: Mapping[str, str], dryrun: bool) -> None:
+    name = settings.image or default_image()
     if dryrun:
         # What would be run elsewhere can be asked for where no engine is.
         chosen = next((one for one in ENGINES if shutil.which(one)), ENGINES[0])
         print("Use the following command to start the calico-node container:\n")
-        print(image.shown(image.command(chosen, name, wish, store)) + "\n")
+        print(image.shown(image.command(chosen, name, settings, store)) + "\n")
         print("Use the following command to stop it:\n")
         print(image.shown([chosen, "stop", image.CONTAINER]) + "\n")
         _tell_of_password(store)
@@ -132,10 +134,10 @@ def _container(wish: Wish, store: Mapping[str, str], dryrun: bool) -> None:
     if "ETCD_PASSWORD" in store:
         environ["ETCD_PASSWORD"] = store["ETCD_PASSWORD"]
     subprocess.run([chosen, "rm", "-f", image.CONTAINER], capture_output=True, check=False)
-    words = image.command(chosen, name, wish, store)
+    words = image.command(chosen, name, settings, store)
     print(f"Running the following command to start calico-node:\n\n{image.shown(words)}\n")
     sys.stdout.flush()
-    if wish.init_system:
+    if settings.init_system:
         _become(words, environ)
     done = subprocess.run(words, env=environ, capture_output=True, text=True, check=False)
     if done.returncode:

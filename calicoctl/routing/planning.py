@@ -29,10 +29,10 @@ def plan_of(view: ClusterView, resources: Sequence[Any], *, delete: bool) -> tup
     return compare.of_change(view, changes, Settings())
 
 
-def as_text(found: Sequence[NodeChange]) -> str:
+def as_text(nodes: Sequence[NodeChange]) -> str:
     """Nodes that change, one session a line; then how many there are of each sort."""
     lines, fates = [], Counter[Fate]()
-    for node in found:
+    for node in nodes:
         if not node.sessions and not node.refused:
             continue
         lines.append(f"{node.node}:")
@@ -42,10 +42,10 @@ def as_text(found: Sequence[NodeChange]) -> str:
             lines += [f"             {detail}" for detail in each.details]
         lines += [f"  refused  {each.source}: {each.reason}" for each in node.refused]
     total = ", ".join(f"{fates[fate]} {fate.value}" for fate in Fate)
-    unchanged = sum(node.unchanged for node in found)
-    lines.append(f"Sessions on {len(found)} nodes: {total}, {unchanged} unchanged.")
+    unchanged = sum(node.unchanged for node in nodes)
+    lines.append(f"Sessions on {len(nodes)} nodes: {total}, {unchanged} unchanged.")
     mesh = any(
-        each.fate is Fate.REMOVED and each.kind == MESH for node in found for each in node.sessions
+        each.fate is Fate.REMOVED and each.kind == MESH for node in nodes for each in node.sessions
     )
     if mesh and fates[Fate.ADDED]:
         lines.append(GENTLY)
@@ -54,7 +54,7 @@ def as_text(found: Sequence[NodeChange]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def as_json(found: Sequence[NodeChange]) -> str:
+def as_json(changes: Sequence[NodeChange]) -> str:
     """The same as one object: `nodes`, each with `sessions`, `unchanged` and `refused`."""
     nodes = [
         {
@@ -72,6 +72,6 @@ def as_json(found: Sequence[NodeChange]) -> str:
             "unchanged": node.unchanged,
             "refused": [{"peer": one.source, "reason": one.reason} for one in node.refused],
         }
-        for node in found
+        for node in changes
     ]
     return json.dumps({"nodes": nodes}, indent=2)

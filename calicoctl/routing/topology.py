@@ -60,7 +60,7 @@ def topology(view: ClusterView) -> Topology:
     clusters = reflectors.cluster_ids(view)
     places: dict[str, Place] = {}
     links: list[Link] = []
-    held: set[tuple[str, IPAddress]] = set()
+    near_ends: set[tuple[str, IPAddress]] = set()
     refused: list[tuple[str, str, str]] = []
     for name, node in sorted(view.nodes.items()):
         if not node.addresses:
@@ -71,32 +71,34 @@ def topology(view: ClusterView) -> Topology:
         refused += [(name, each.source, each.reason) for each in plan.refused]
         for each in plan.peers:
             peer = each.peer
-            held.add((name, peer.address))
+            near_ends.add((name, peer.address))
             far = each.node or str(peer.address)
             if not each.node:
                 places.setdefault(far, Place(far, peer.remote_as, node=False))
             note = "client" if each.client else ""
             links.append(Link(name, far, peer.address, each.kind, peer.remote_as, note))
-    return Topology(list(places.values()), _paired(view, links, held), refused)
+    return Topology(list(places.values()), _paired(view, links, near_ends), refused)
 
 
-def _paired(view: ClusterView, links: list[Link], held: set[tuple[str, IPAddress]]) -> list[Link]:
+def _paired(
+    view: ClusterView, links: list[Link], near_ends: set[tuple[str, IPAddress]]
+) -> list[Link]:
     """One link for a session that both its ends hold; a note where one end alone does."""
-    found, seen = [], set[tuple[frozenset[str], int]]()
+    paired, seen = [], set[tuple[frozenset[str], int]]()
     for link in links:
         far = view.nodes.get(link.far)
         if far is None:
-            found.append(link)
+            paired.append(link)
             continue
         mine = view.nodes[link.near].address(link.address.version)
-        if mine is None or (link.far, mine) not in held:
-            found.append(replace(link, note=f"{link.far} does not hold its end"))
+        if mine is None or (link.far, mine) not in near_ends:
+            paired.append(replace(link, note=f"{link.far} does not hold its end"))
             continue
         ends = frozenset((link.near, link.far)), link.address.version
         if ends not in seen:
             seen.add(ends)
-            found.append(link)
-    return found
+            paired.append(link)
+    return paired
 
 
 def folded(whole: Topology) -> Topology:

@@ -13,17 +13,17 @@ import pytest
 
 from calicoctl.main import run as calicoctl
 from calicoctl.node import image, program, start
-from calicoctl.node.image import Wish
+from calicoctl.node.image import RunSettings
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.errors import InvalidValue, MuslinError
 from libcalico.process import paths
 
 STORE = {"ETCD_ENDPOINTS": "http://10.99.0.1:2379"}
-PLAIN = Wish(name="node1", image="img:1")
+PLAIN = RunSettings(name="node1", image="img:1")
 
 
-def words(wish: Wish, store: dict[str, str] | None = None) -> list[str]:
-    return image.command("docker", wish.image, wish, STORE if store is None else store)
+def words(settings: RunSettings, store: dict[str, str] | None = None) -> list[str]:
+    return image.command("docker", settings.image, settings, STORE if store is None else store)
 
 
 def test_the_command_line_of_the_reference() -> None:
@@ -55,9 +55,9 @@ def test_the_command_line_of_the_reference() -> None:
     ],
 )
 def test_every_flag_has_its_effect(flags: dict[str, str], expected: str) -> None:
-    wish = replace(PLAIN, **flags)  # type: ignore[arg-type]
-    wish.check()
-    assert expected in shlex.join(words(wish))
+    settings = replace(PLAIN, **flags)  # type: ignore[arg-type]
+    settings.check()
+    assert expected in shlex.join(words(settings))
 
 
 def test_certificates_are_mounted_and_the_password_stays_out_of_the_command_line() -> None:

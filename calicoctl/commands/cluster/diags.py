@@ -58,7 +58,7 @@ def diags(
     from calicoctl.diags import cluster
 
     cluster.run(
-        cluster.Wish(
+        cluster.DiagsSettings(
             options=options_of(config, allow_version_mismatch, context),
             since=since,
             max_logs=max_logs,

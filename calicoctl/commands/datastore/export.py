@@ -59,6 +59,6 @@ async def _export(options: Options) -> str:
 async def _list(store: Datastore, selection: Selection) -> Listing:
     listing = await store.list(selection)
     if listing.broken:
-        told = "; ".join(f"{key}: {reason}" for key, reason in listing.broken)
-        raise MuslinError(f"nothing was exported, values cannot be read: {told}")
+        unreadable = "; ".join(f"{key}: {reason}" for key, reason in listing.broken)
+        raise MuslinError(f"nothing was exported, values cannot be read: {unreadable}")
     return listing

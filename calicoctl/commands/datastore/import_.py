@@ -77,15 +77,15 @@ async def _store(stream: datastream.Stream, options: Options, sound: str) -> Non
 
 async def _existing(store: Datastore) -> list[str]:
     """What an import would have to mix with; what every start of a node makes is none of it."""
-    found: list[str] = []
+    keys: list[str] = []
     for family in (*datastream.KINDS_IN_ORDER, "Block", "Handle"):
         if family in _MADE_AT_START:
             continue
         for entry in (await store.list(Selection(family))).entries:
             name = getattr(entry.key, "name", "")
             if not name.startswith(_OF_KUBERNETES):
-                found.append(str(entry.key))
-    return found
+                keys.append(str(entry.key))
+    return keys
 
 
 def plan(stream: datastream.Stream) -> str:

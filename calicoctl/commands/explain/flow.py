@@ -91,7 +91,7 @@ def flow(
     from calicoctl.explaining import asking, reading
 
     options = options_of(config, allow_version_mismatch, context)
-    wish = asking.Wish(
+    query = asking.FlowQuery(
         source,
         destination,
         namespace or "default",
@@ -102,11 +102,11 @@ def flow(
         None if ip_version is None else int(ip_version),
     )
     world = asyncio.run(reading.read_world(options))
-    found = asking.ask(world, wish)
-    told = asyncio.run(asking.ask_node(found)) if live else None
+    result = asking.ask(world, query)
+    node_answer = asyncio.run(asking.ask_node(result)) if live else None
     if output == "json":
-        click.echo(asking.as_json(found, told))
+        click.echo(asking.as_json(result, node_answer))
     else:
-        click.echo(asking.as_text(found, told), nl=False)
-    if told is not None and (complaint := asking.complaint(told)):
+        click.echo(asking.as_text(result, node_answer), nl=False)
+    if node_answer is not None and (complaint := asking.complaint(node_answer)):
         raise MuslinError(complaint)

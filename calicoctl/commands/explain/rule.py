@@ -49,10 +49,10 @@ def rule(
 
     name, number = reverse.split_number(chain)
     world = asyncio.run(reading.read_world(options_of(config, allow_version_mismatch, context)))
-    found = reverse.meanings(world, name, int(ip_version))
+    rule_meanings = reverse.meanings(world, name, int(ip_version))
     if number is not None:
-        found = [reverse.only(each, number) for each in found]
+        rule_meanings = [reverse.only(each, number) for each in rule_meanings]
     if output == "json":
-        click.echo(json.dumps([reverse.as_tree(each) for each in found], indent=2))
+        click.echo(json.dumps([reverse.as_tree(each) for each in rule_meanings], indent=2))
     else:
-        click.echo(text.meaning_text(found), nl=False)
+        click.echo(text.meaning_text(rule_meanings), nl=False)

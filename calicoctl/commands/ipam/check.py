@@ -112,18 +112,22 @@ def _loaded(snapshot: Snapshot, report: Report, show_all: bool) -> None:
     for pool in active:
         click.echo(f"  {pool.cidr}")
     click.echo(f"Found {len(active)} active IP pools.\n")
-    users = [(address, user) for address, held in snapshot.users.items() for user in held]
+    users = [
+        (address, user)
+        for address, users_of_address in snapshot.users.items()
+        for user in users_of_address
+    ]
     click.echo("Loading all nodes.")
     tunnels = [(address, user) for address, user in users if user.tunnel]
     workloads = [(address, user) for address, user in users if not user.tunnel]
-    for title, count, found in (
+    for title, count, addresses in (
         ("", f"Found {len(tunnels)} node tunnel IPs.\n", tunnels),
         ("Loading all workload endpoints.", f"Found {len(workloads)} workload IPs.", workloads),
     ):
         if title:
             click.echo(title)
         if show_all:
-            for address, user in found:
+            for address, user in addresses:
                 click.echo(f"  {address} belongs to {user.name}")
         click.echo(count)
     click.echo(f"Workloads and nodes are using {len(snapshot.users)} IPs.\n")
@@ -179,8 +183,8 @@ def _scans(report: Report, show: bool, show_all: bool) -> None:
 
 
 def _listed(report: Report, kind: Kind, show: bool) -> int:
-    found = report.of(kind)
+    problems = report.of(kind)
     if show:
-        for one in found:
+        for one in problems:
             click.echo(f"  {one.subject} {one.text}")
-    return len({one.subject for one in found})
+    return len({one.subject for one in problems})

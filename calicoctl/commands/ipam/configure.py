@@ -64,25 +64,25 @@ def configure(
     """Change the settings of the allocator."""
     options = options_of(config, allow_version_mismatch, context)
     changes: dict[str, Any] = {}
-    told: dict[str, str] = {}
+    settings: dict[str, str] = {}
     if strict is not None:
         changes["strict_affinity"] = _truth(strict)
-        told["StrictAffinity"] = str(changes["strict_affinity"]).lower()
+        settings["StrictAffinity"] = str(changes["strict_affinity"]).lower()
     if blocks is not None:
         changes["maxBlocksPerHost"] = _number("--max-blocks-per-host", blocks)
-        told["MaxBlocksPerHost"] = str(changes["maxBlocksPerHost"])
+        settings["MaxBlocksPerHost"] = str(changes["maxBlocksPerHost"])
     if persistence is not None:
         if persistence not in ("Enabled", "Disabled"):
             raise InvalidValue("--kubevirt-ip-persistence", persistence, "Enabled or Disabled")
         changes["kubeVirtVMAddressPersistence"] = persistence
-        told["KubeVirtVMAddressPersistence"] = persistence
+        settings["KubeVirtVMAddressPersistence"] = persistence
     if cooldown is not None:
         changes["ipCooldownSeconds"] = _number("--ip-cooldown-seconds", cooldown)
-        told["IPCooldownSeconds"] = str(changes["ipCooldownSeconds"])
+        settings["IPCooldownSeconds"] = str(changes["ipCooldownSeconds"])
     if not changes:
         raise MuslinError("at least one configuration option must be specified")
     asyncio.run(_configure(changes, options))
-    for name, value in told.items():
+    for name, value in settings.items():
         click.echo(f"Successfully set {name} to: {value}")
 
 

@@ -29,7 +29,7 @@ POLL_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class Migration:
     """What the operator asked for."""
 
     old: str
@@ -75,8 +75,8 @@ def migrate(
     options = options_of(config, allow_version_mismatch, context)
     if abort and (dry_run or delete):
         raise click.UsageError("--abort goes with neither --dry-run nor --delete")
-    wish = Wish(old, new, dry_run, node, delete, _seconds(wait))
-    asyncio.run(_abort(wish, options) if abort else _migrate(wish, options))
+    migration = Migration(old, new, dry_run, node, delete, _seconds(wait))
+    asyncio.run(_abort(migration, options) if abort else _migrate(migration, options))
 
 
 def _seconds(text: str) -> float:
@@ -86,75 +86,81 @@ def _seconds(text: str) -> float:
         raise InvalidValue("--wait", text, "a duration such as 90s or 10m") from None
 
 
-async def _abort(wish: Wish, options: Options) -> None:
+async def _abort(migration: Migration, options: Options) -> None:
     async with datastore(options) as store:
-        old = await moving.find(store, wish.old)
+        old = await moving.find(store, migration.old)
         going = moving.target_of(old.value)
         # By name first: the new pool may be gone.
-        if going not in ("", wish.new):
-            new = await moving.find(store, wish.new)
+        if going not in ("", migration.new):
+            new = await moving.find(store, migration.new)
             if going != new.value.metadata.name:
-                raise MuslinError(f"{old.key} is being moved to {going}, not to {wish.new}")
+                raise MuslinError(f"{old.key} is being moved to {going}, not to {migration.new}")
         restored = await moving.undo(store, old)
     state = "disabled, as it was before" if restored.value.spec.disabled else "enabled again"
-    click.echo(f"The move is taken back: {wish.old} is {state}. Pods that moved stay in {going}.")
+    click.echo(
+        f"The move is taken back: {migration.old} is {state}. Pods that moved stay in {going}."
+    )
 
 
-async def _migrate(wish: Wish, options: Options) -> None:
+async def _migrate(migration: Migration, options: Options) -> None:
     async with datastore(options) as store:
-        old, new = await moving.find(store, wish.old), await moving.find(store, wish.new)
+        old, new = await moving.find(store, migration.old), await moving.find(store, migration.new)
         state = await moving.look(store, old, new)
         if state.problems:
-            raise MuslinError(f"{wish.old} cannot move to {wish.new}: " + "; ".join(state.problems))
-        if wish.node and all(one.node != wish.node for one in state.nodes):
-            click.echo(f"Node {wish.node} holds nothing of {old.value.metadata.name}.")
+            raise MuslinError(
+                f"{migration.old} cannot move to {migration.new}: " + "; ".join(state.problems)
+            )
+        if migration.node and all(one.node != migration.node for one in state.nodes):
+            click.echo(f"Node {migration.node} holds nothing of {old.value.metadata.name}.")
         for warning in state.warnings:
             click.echo(f"WARNING: {warning}")
-        if wish.dry_run:
-            _tell(state, old, new, wish)
-            _would(state, old, wish)
+        if migration.dry_run:
+            _tell(state, old, new, migration)
+            _would(state, old, migration)
             return
-        state = await _step(store, wish, old, new, state)
-        deadline = time.monotonic() + wish.wait
+        state = await _step(store, migration, old, new, state)
+        deadline = time.monotonic() + migration.wait
         while state.remaining and time.monotonic() < deadline:
             await asyncio.sleep(min(POLL_SECONDS, max(0.0, deadline - time.monotonic())))
             left = state.remaining
-            state = await _again(store, wish, old, new)
+            state = await _again(store, migration, old, new)
             if state.remaining != left:
                 click.echo(f"{state.remaining} addresses of {old.value.metadata.name} are left.")
-        _tell(state, old, new, wish)
-        await _finish(store, state, wish)
+        _tell(state, old, new, migration)
+        await _finish(store, state, migration)
 
 
-async def _step(store: Datastore, wish: Wish, old: Entry, new: Entry, state: Plan) -> Plan:
+async def _step(
+    store: Datastore, migration: Migration, old: Entry, new: Entry, state: Plan
+) -> Plan:
     """Disable, claim in advance, give back what is empty; returns the state after it."""
     name = old.value.metadata.name
     begun = await moving.begin(store, old, new)
     if begun is not old:
-        click.echo(f"Pool {name} is disabled: from now on {wish.new} serves new pods.")
+        click.echo(f"Pool {name} is disabled: from now on {migration.new} serves new pods.")
         # An allocation that was on its way lands before we look.
         await asyncio.sleep(SETTLE_SECONDS)
         state = await moving.look(store, begun, new)
-    wanted = [node for node in state.nodes if node.claims and wish.node in ("", node.node)]
-    failed = await moving.prepare(store, new, wanted)
-    for node in wanted:
+    claiming = [node for node in state.nodes if node.claims and migration.node in ("", node.node)]
+    failed = await moving.prepare(store, new, claiming)
+    for node in claiming:
         if node.node in failed:
             click.echo(f"WARNING: blocks for {node.node} were not all claimed: {failed[node.node]}")
         else:
-            click.echo(f"Claimed {node.claims} block(s) of {wish.new} for {node.node}.")
-    return await _again(store, wish, begun, new)
+            click.echo(f"Claimed {node.claims} block(s) of {migration.new} for {node.node}.")
+    return await _again(store, migration, begun, new)
 
 
-async def _again(store: Datastore, wish: Wish, old: Entry, new: Entry) -> Plan:
+async def _again(store: Datastore, migration: Migration, old: Entry, new: Entry) -> Plan:
     state = await moving.look(store, old, new)
-    if gone := await moving.give_back(store, state, wish.node):
+    if gone := await moving.give_back(store, state, migration.node):
         click.echo(f"Gave back {gone} empty block(s) of {old.value.metadata.name}.")
         state = await moving.look(store, old, new)
     return state
 
 
-def _tell(state: Plan, old: Entry, new: Entry, wish: Wish) -> None:
-    nodes = [node for node in state.nodes if wish.node in ("", node.node)]
+def _tell(state: Plan, old: Entry, new: Entry, migration: Migration) -> None:
+    nodes = [node for node in state.nodes if migration.node in ("", node.node)]
     if not nodes:
         return
     first, second = old.value.metadata.name.upper(), new.value.metadata.name.upper()
@@ -163,14 +169,14 @@ def _tell(state: Plan, old: Entry, new: Entry, wish: Wish) -> None:
     for node in nodes:
         if node.pods:
             click.echo(f"Pods to restart on {node.node}:")
-        for held in node.pods:
-            click.echo(f"  {held.who}  {held.address}")
-        for held in node.allocations:
-            if not held.restart:
-                click.echo(f"  (not a pod: {held.who}, {held.address})")
+        for allocation in node.pods:
+            click.echo(f"  {allocation.who}  {allocation.address}")
+        for allocation in node.held:
+            if not allocation.restart:
+                click.echo(f"  (not a pod: {allocation.who}, {allocation.address})")
         if node.leaked:
-            told = ", ".join(node.leaked)
-            click.echo(f"  (nobody uses: {told}; see calicoctl ipam check)")
+            unused = ", ".join(node.leaked)
+            click.echo(f"  (nobody uses: {unused}; see calicoctl ipam check)")
 
 
 def _row(node: NodeState) -> list[str]:
@@ -179,41 +185,43 @@ def _row(node: NodeState) -> list[str]:
     return [node.node or "<none>", *map(str, counts)]
 
 
-def _would(state: Plan, old: Entry, wish: Wish) -> None:
+def _would(state: Plan, old: Entry, migration: Migration) -> None:
     pods = sum(len(node.pods) for node in state.nodes)
     name = old.value.metadata.name
     steps = []
     if not old.value.spec.disabled or not moving.target_of(old.value):
         steps.append(f"disable {name} for new addresses")
     if claims := sum(node.claims for node in state.nodes):
-        steps.append(f"claim {claims} block(s) of {wish.new}")
+        steps.append(f"claim {claims} block(s) of {migration.new}")
     if gone := len(state.empty) + len(state.ownerless):
         steps.append(f"give back {gone} empty block(s) of {name}")
     steps.append(f"leave {pods} pod(s) to be restarted")
-    if wish.delete and not state.remaining:
+    if migration.delete and not state.remaining:
         steps.append(f"delete {name}")
     click.echo("Dry run, nothing was changed. A run would: " + "; ".join(steps) + ".")
 
 
-async def _finish(store: Datastore, state: Plan, wish: Wish) -> None:
+async def _finish(store: Datastore, state: Plan, migration: Migration) -> None:
     if state.remaining:
         pods = sum(len(node.pods) for node in state.nodes)
         rest = state.remaining - pods
-        told = f"{pods} pod(s) still hold addresses of {wish.old}"
-        told += f", and {rest} other address(es) are allocated" if rest else ""
-        if wish.wait:
-            raise MuslinError(f"{told} after {wish.wait:g} s; run the command again to go on")
-        click.echo(f"{told}. Restart them node by node, then run this command again.")
+        summary = f"{pods} pod(s) still hold addresses of {migration.old}"
+        summary += f", and {rest} other address(es) are allocated" if rest else ""
+        if migration.wait:
+            raise MuslinError(
+                f"{summary} after {migration.wait:g} s; run the command again to go on"
+            )
+        click.echo(f"{summary}. Restart them node by node, then run this command again.")
         return
-    if not wish.delete:
+    if not migration.delete:
         click.echo(
-            f"Nothing is left in {wish.old}. Run again with --delete to delete the pool,"
+            f"Nothing is left in {migration.old}. Run again with --delete to delete the pool,"
             f" or keep it disabled."
         )
         return
     from calicoctl.client import Client
 
-    entry = await moving.find(store, wish.old)
+    entry = await moving.find(store, migration.old)
     assert isinstance(entry.key, ResourceKey)
     await Client(store).delete(entry.key)
-    click.echo(f"Nothing is left in {wish.old}: the pool is deleted.")
+    click.echo(f"Nothing is left in {migration.old}: the pool is deleted.")

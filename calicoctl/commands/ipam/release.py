@@ -86,10 +86,10 @@ async def _release_leaked(files: Sequence[str], force: bool, options: Options) -
     if leaks.handles:
         click.echo(f"Released {outcome.handles} handles; {outcome.handles_changed} skipped.")
     if outcome.refused:
-        told = "; ".join(outcome.refused.values())
+        reasons = "; ".join(outcome.refused.values())
         raise MuslinError(
             f"{len(outcome.refused)} addresses were not released, they changed since the report:"
-            f" {told}"
+            f" {reasons}"
         )
 
 

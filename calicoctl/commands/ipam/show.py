@@ -79,8 +79,8 @@ async def _address(address: IPAddress, options: Options) -> str:
 
 async def _borrowed(options: Options) -> str:
     async with datastore(options) as store:
-        found, unknown = await borrowed(store)
-    text = borders.render(BORROWED, [_borrowed_row(one) for one in found])
+        addresses, unknown = await borrowed(store)
+    text = borders.render(BORROWED, [_borrowed_row(one) for one in addresses])
     if unknown:
         text += (
             f"\nNote: {unknown} allocations do not name their node,"

@@ -74,5 +74,5 @@ async def find_pool(store: Datastore, name: str | None, cidr: str | None) -> Ent
         named = name is None or entry.key == ResourceKey("IPPool", name)
         if named and (network is None or network_of(entry.value) == network):
             return entry
-    told = " and ".join(text for text in (name, cidr) if text)
-    raise MuslinError(f"unable to find an IP pool {told}")
+    description = " and ".join(text for text in (name, cidr) if text)
+    raise MuslinError(f"unable to find an IP pool {description}")

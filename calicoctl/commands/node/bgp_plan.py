@@ -50,6 +50,6 @@ def plan(
     view, unreadable = asyncio.run(reading.read_view(options))
     if unreadable:
         raise MuslinError("the plan would not be complete: " + "; ".join(unreadable))
-    found = planning.plan_of(view, resources, delete=delete)
-    text = planning.as_json(found) + "\n" if output == "json" else planning.as_text(found)
+    changes = planning.plan_of(view, resources, delete=delete)
+    text = planning.as_json(changes) + "\n" if output == "json" else planning.as_text(changes)
     click.echo(text, nl=False)

@@ -41,9 +41,9 @@ def drops(follow: bool, namespace: str, output: str) -> None:
     While somebody follows, rules tell of denied packets (NFLOG groups 1 and 2); they decide
     nothing and go with the last who follows.
     """
-    from calicoctl.explaining import drops as told
+    from calicoctl.explaining import drops as felix_drops
 
     if follow:
-        asyncio.run(told.follow(namespace, output))
+        asyncio.run(felix_drops.follow(namespace, output))
         return
-    click.echo(asyncio.run(told.counts(namespace, output)), nl=False)
+    click.echo(asyncio.run(felix_drops.counts(namespace, output)), nl=False)

@@ -60,9 +60,9 @@ def run(
     foreground; where none is installed, a container of the default image is run.
     """
     from calicoctl.node import start
-    from calicoctl.node.image import Wish
+    from calicoctl.node.image import RunSettings
 
-    wish = Wish(
+    settings = RunSettings(
         name=name or start.default_name(),
         ip=ip,
         ip6=ip6,
@@ -76,4 +76,4 @@ def run(
         no_default_ippools=no_default_ippools,
         felix_config=felix_config,
     )
-    start.run(wish, config, dryrun)
+    start.run(settings, config, dryrun)

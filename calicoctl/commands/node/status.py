@@ -28,15 +28,15 @@ def status(output: str) -> None:
     """
     from calicoctl.node import report
 
-    found = report.gather()
+    node_report = report.gather()
     if output in ("json", "yaml"):
         if output == "json":
-            click.echo(report.as_json(found))
+            click.echo(report.as_json(node_report))
         else:
             from calicoctl import yamltext
 
-            click.echo(yamltext.dump(report.as_tree(found)), nl=False)
-        if not found.running:
+            click.echo(yamltext.dump(report.as_tree(node_report)), nl=False)
+        if not node_report.running:
             raise click.exceptions.Exit(1)
         return
-    click.echo(report.as_text(found, wide=output == "wide"), nl=False)
+    click.echo(report.as_text(node_report, wide=output == "wide"), nl=False)

@@ -56,7 +56,10 @@ def plan(
     documents = documents_of(required(filename), recursive, skip_empty)
     resources = planned_resources(documents, namespace)
     world = asyncio.run(reading.read_world(options_of(config, allow_version_mismatch, context)))
-    found = planning.plan_of(world, resources, delete=delete, timeout=timeout)
-    click.echo(planning.as_json(found) if output == "json" else planning.as_text(found), nl=False)
-    if not found.report.whole:
-        raise MuslinError(planning.incomplete(found))
+    policy_plan = planning.plan_of(world, resources, delete=delete, timeout=timeout)
+    click.echo(
+        planning.as_json(policy_plan) if output == "json" else planning.as_text(policy_plan),
+        nl=False,
+    )
+    if not policy_plan.report.whole:
+        raise MuslinError(planning.incomplete(policy_plan))

@@ -116,10 +116,10 @@ def require_in_force(key: ResourceKey, stored: Any) -> None:
     (docs/design/0008-confirm-within.md).
     """
     with suppress(InvalidValue):  # then the stored version counts
-        found = commit_confirmed.read(stored)
-        if found is not None and found.passed(datetime.now(UTC)):
+        pending = commit_confirmed.read(stored)
+        if pending is not None and pending.passed(datetime.now(UTC)):
             raise MuslinError(
-                f"{key} was not confirmed by {found.deadline}: the version before it is in force"
+                f"{key} was not confirmed by {pending.deadline}: the version before it is in force"
                 " again. Apply it anew, or store the version before with confirm --revert"
             )
 

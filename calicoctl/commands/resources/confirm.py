@@ -71,18 +71,18 @@ async def _confirm(
 
 
 async def _waiting(store: Datastore) -> list[ResourceKey]:
-    found = []
+    keys = []
     for kind in sorted(commit_confirmed.KINDS):
         for entry in (await store.list(Selection(kind))).entries:
             if commit_confirmed.ANNOTATION in entry.value.metadata.annotations:
                 assert isinstance(entry.key, ResourceKey)
-                found.append(entry.key)
-    return found
+                keys.append(entry.key)
+    return keys
 
 
 async def _keep(client: Client, key: ResourceKey) -> None:
     def change(stored: Any) -> Any:
-        _found(key, stored)
+        _unconfirmed(key, stored)
         require_in_force(key, stored)
         return commit_confirmed.confirmed(stored)
 
@@ -91,8 +91,8 @@ async def _keep(client: Client, key: ResourceKey) -> None:
 
 async def _revert(client: Client, key: ResourceKey) -> None:
     entry = await client.get(key)
-    found = _found(key, entry.value)
-    before = commit_confirmed.previous(key, found)
+    pending = _unconfirmed(key, entry.value)
+    before = commit_confirmed.previous(key, pending)
     if before is None:
         await client.delete(key, str(entry.revision))
         return
@@ -117,11 +117,11 @@ def _text(resource: Any) -> str:
     return str(resource.metadata.annotations.get(commit_confirmed.ANNOTATION))
 
 
-def _found(key: ResourceKey, stored: Any) -> commit_confirmed.Unconfirmed:
+def _unconfirmed(key: ResourceKey, stored: Any) -> commit_confirmed.Unconfirmed:
     try:
-        found = commit_confirmed.read(stored)
+        pending = commit_confirmed.read(stored)
     except InvalidValue as error:
         raise MuslinError(f"{error}; apply {key} anew") from None
-    if found is None:
+    if pending is None:
         raise MuslinError(f"{key} does not wait for confirmation")
-    return found
+    return pending

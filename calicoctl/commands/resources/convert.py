@@ -102,17 +102,17 @@ def _all(
         return [resource_of(value, path, document, source).resource], []
     try:
         if is_legacy(value) and not conversion.is_kubernetes(value):
-            found = [resource_from_tree(tree, strict=True) for tree in convert_document(value)]
+            resources = [resource_from_tree(tree, strict=True) for tree in convert_document(value)]
             dropped: list[InvalidValue] = []
         else:
             done = conversion.convert(value)
-            found, dropped = [done.resource], done.dropped
+            resources, dropped = [done.resource], done.dropped
     except InvalidValue as problem:
         return [], [problem]
     except MuslinError as problem:
         raise MuslinError(f"{source}: line {document.line_of(path)}: {problem}") from None
-    invalid = [one for resource in found for one in problems(resource)]
-    return ([] if invalid else found), dropped + invalid
+    invalid = [one for resource in resources for one in problems(resource)]
+    return ([] if invalid else resources), dropped + invalid
 
 
 def _plain(resource: Any, kubernetes_names: bool) -> Any:

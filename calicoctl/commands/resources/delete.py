@@ -28,7 +28,7 @@ from libcalico.errors import DatastoreUnavailable, MuslinError, NotFound
 from libcalico.model.keys import ResourceKey
 from libcalico.model.kinds import key_of
 
-Wanted = tuple[ResourceKey, str]
+Target = tuple[ResourceKey, str]
 """A key and, where the file gives one, the version that it must have."""
 
 
@@ -54,30 +54,30 @@ def delete(
     options = options_of(config, allow_version_mismatch, context)
     known = kind_argument(kind, filename)
     if known is not None:
-        wanted: list[Wanted] = [(key, "") for key in keys_of(known, names, namespace)]
-        if not wanted:
+        targets: list[Target] = [(key, "") for key in keys_of(known, names, namespace)]
+        if not targets:
             raise MuslinError("resource name may not be empty")
         legacy = []
     else:
         documents = documents_of(str(filename), recursive, skip_empty)
         resources = [prepare(document.resource, namespace) for document in documents]
-        wanted = [(key_of(item), item.metadata.resourceVersion) for item in resources]
+        targets = [(key_of(item), item.metadata.resourceVersion) for item in resources]
         legacy = [
             item for item, document in zip(resources, documents, strict=True) if document.legacy
         ]
-    report(asyncio.run(_delete(wanted, legacy, options, skip_not_exists)))
+    report(asyncio.run(_delete(targets, legacy, options, skip_not_exists)))
 
 
 async def _delete(
-    wanted: Sequence[Wanted], legacy: Sequence[Any], options: Options, skip_missing: bool
+    targets: Sequence[Target], legacy: Sequence[Any], options: Options, skip_missing: bool
 ) -> Outcome:
     handled, errors = 0, []
-    if not wanted:
+    if not targets:
         return Outcome("delete", [], 0, [])
     async with datastore(options) as store:
         client = Client(store)
         renamed = await renamed_of(store, legacy)
-        for key, version in wanted:
+        for key, version in targets:
             try:
                 await client.delete(renamed.get(key, key), version)
                 handled += 1
@@ -91,4 +91,4 @@ async def _delete(
                 break
             except MuslinError as error:
                 errors.append(str(error))
-    return Outcome("delete", [key.kind for key, _ in wanted], handled, errors)
+    return Outcome("delete", [key.kind for key, _ in targets], handled, errors)

@@ -76,9 +76,11 @@ def get(
     elif (namespace or all_namespaces) and not KINDS[known].namespaced:
         raise MuslinError(f"{known} is not namespaced")
     scope = "" if all_namespaces else namespace or "default"
-    results, errors, wanted = asyncio.run(_fetch(known, keys, legacy, scope, style, options))
+    results, errors, table_context = asyncio.run(_fetch(known, keys, legacy, scope, style, options))
     if results:
-        _show(results, style, export and bool(names), wanted, bool(namespace or all_namespaces))
+        _show(
+            results, style, export and bool(names), table_context, bool(namespace or all_namespaces)
+        )
     if errors:
         raise MuslinError("\n".join(errors))
 
@@ -111,7 +113,7 @@ async def _fetch(
             except MuslinError as error:
                 errors.append(str(error))
         template = style.startswith("go-template")
-        nodes = any(found.kind == "Node" for found in results)
+        nodes = any(result.kind == "Node" for result in results)
         context = columns.Context()
         if template or (nodes and style not in ("yaml", "json", "ps")):
             context = await _context(store)

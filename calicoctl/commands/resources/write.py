@@ -38,7 +38,7 @@ _ALLOW_OVERLAP = click.option(
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class WriteFlags:
     """What the operator lets pass."""
 
     accept_unenforced: bool = False
@@ -67,9 +67,9 @@ def create(
 ) -> None:
     """Create resources from a file or from standard input."""
     options = options_of(config, allow_version_mismatch, context)
-    wishes = Wishes(accept_unenforced, allow_overlap, skip_exists)
+    flags = WriteFlags(accept_unenforced, allow_overlap, skip_exists)
     files = (required(filename), recursive, skip_empty)
-    report(_run("create", files, namespace, options, wishes))
+    report(_run("create", files, namespace, options, flags))
 
 
 def _duration(ctx: click.Context, parameter: click.Parameter, value: str | None) -> float:
@@ -105,9 +105,9 @@ def _plain(verb: str, text: str) -> click.Command:
         allow_version_mismatch: bool,
     ) -> None:
         options = options_of(config, allow_version_mismatch, context)
-        wishes = Wishes(accept_unenforced, allow_overlap)
+        flags = WriteFlags(accept_unenforced, allow_overlap)
         files = (required(filename), recursive, skip_empty)
-        report(_run(verb, files, namespace, options, wishes))
+        report(_run(verb, files, namespace, options, flags))
 
     return command
 
@@ -138,9 +138,9 @@ def apply(
 ) -> None:
     """Create resources, or replace those that exist."""
     options = options_of(config, allow_version_mismatch, context)
-    wishes = Wishes(accept_unenforced, allow_overlap, confirm_within=confirm_within)
+    flags = WriteFlags(accept_unenforced, allow_overlap, confirm_within=confirm_within)
     files = (required(filename), recursive, skip_empty)
-    outcome = _run("apply", files, namespace, options, wishes)
+    outcome = _run("apply", files, namespace, options, flags)
     report(outcome)
     if confirm_within and outcome.handled:
         click.echo(
@@ -153,12 +153,12 @@ replace = _plain("replace", "Replace resources that exist.")
 
 
 def _run(
-    verb: str, files: tuple[str, bool, bool], namespace: str, options: Options, wishes: Wishes
+    verb: str, files: tuple[str, bool, bool], namespace: str, options: Options, flags: WriteFlags
 ) -> Outcome:
     documents = documents_of(*files)
     kinds = [document.kind for document in documents]
-    prepared, errors = prepared_all(documents, namespace, wishes.accept_unenforced)
-    if wishes.confirm_within:
+    prepared, errors = prepared_all(documents, namespace, flags.accept_unenforced)
+    if flags.confirm_within:
         errors += [
             f"{one.resource.kind}({one.resource.metadata.name}): --confirm-within is possible for"
             f" {', '.join(sorted(commit_confirmed.KINDS))} only"
@@ -167,20 +167,20 @@ def _run(
         ]
     if errors or not documents:
         return Outcome(verb, kinds, 0, errors)
-    handled, errors = asyncio.run(_write(verb, prepared, options, wishes))
+    handled, errors = asyncio.run(_write(verb, prepared, options, flags))
     return Outcome(verb, kinds, handled, errors)
 
 
 async def _write(
-    verb: str, prepared: Sequence[Prepared], options: Options, wishes: Wishes
+    verb: str, prepared: Sequence[Prepared], options: Options, flags: WriteFlags
 ) -> tuple[int, list[str]]:
     handled, errors = 0, []
     async with datastore(options) as store:
         await initialised(store)
-        client = Client(store, wishes.allow_overlap)
+        client = Client(store, flags.allow_overlap)
         acts: dict[str, Callable[[Any], Awaitable[None]]] = {
             "create": client.create,
-            "apply": lambda resource: client.apply(resource, wishes.confirm_within),
+            "apply": lambda resource: client.apply(resource, flags.confirm_within),
             "replace": client.update,
         }
         for one in prepared:
@@ -192,7 +192,7 @@ async def _write(
                 await acts[verb](resource)
                 handled += 1
             except AlreadyExists as error:
-                if wishes.skip_exists:
+                if flags.skip_exists:
                     handled += 1
                 else:
                     errors.append(str(error))
