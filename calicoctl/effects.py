@@ -102,7 +102,7 @@ async def _delete_pool(store: Datastore, entry: Entry) -> None:
 
     network = network_of(entry.value or _legible(entry))
     if network is None:
-        return  # nobody has an address of it
+        return  # no pod has an address of it
     if entry.value and not entry.value.spec.disabled:
         # No node takes a new block from a disabled pool: the empty ones stay empty.
         spec = replace(entry.value.spec, disabled=True)

@@ -42,7 +42,7 @@ _GO_ESCAPES = str.maketrans(
 class Result:
     """What one request found: entries of one kind; `listing` when a whole kind was asked for.
 
-    `broken` names what the datastore holds and nobody can read.
+    `broken` names the stored objects that cannot be read.
     """
 
     kind: str

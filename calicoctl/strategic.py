@@ -1,4 +1,4 @@
-"""A strategic merge patch on plain values: what `calicoctl patch` applies, whatever `--type` says.
+"""A strategic merge patch on plain values: what `calicoctl patch` applies for every `--type`.
 
 Objects merge member by member, null removes a member, everything else replaces. Lists of
 Calico's kinds carry no merge key, so a list replaces a list; only `metadata.finalizers` and

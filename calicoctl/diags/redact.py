@@ -161,7 +161,7 @@ class Redactor:
         return self.text(text)
 
     def document(self, text: str) -> str:
-        """A JSON or YAML file without secrets; whatever is neither counts as free text."""
+        """A JSON or YAML file without secrets; a file that is neither counts as free text."""
         try:
             return self.known(json.dumps(self.tree(json.loads(text)), indent=2)) + "\n"
         except RecursionError:

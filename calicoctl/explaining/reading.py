@@ -22,7 +22,7 @@ async def read_world(options: Options) -> World:
 
 
 async def world_of(store: Datastore) -> World:
-    """The world of a datastore; what nobody confirmed in time does not count in it."""
+    """The world of a datastore; a change that was not confirmed in time does not count in it."""
     objects: dict[ResourceKey, Any] = {}
     unreadable: list[str] = []
     now = datetime.now(UTC)

@@ -1,7 +1,7 @@
 """How Go's templates see our values: fields by Go's names, truth, and text.
 
 A field of a Go struct is the JSON name with other capitals (`.Spec.CIDR`, `.ObjectMeta`), so
-it is found whatever the letter case; the fields of the metadata are the object's own
+it is found in any letter case; the fields of the metadata are the object's own
 (`.Name`), as with an embedded struct. A value that is not set prints `<nil>`, a key that a
 map lacks `<no value>`.
 Tested in tests/calicoctl/test_gotemplate.py.

@@ -45,7 +45,7 @@ class Process:
 def judged(
     name: str, status: Mapping[str, Any] | None, now: datetime, proc: Path = PROC
 ) -> Process:
-    """The process behind a status file (`found` None: there is no file)."""
+    """The process behind a status file (`status` None: there is no file)."""
     if status is None:
         return Process(name, False, {})
     seen = str(status.get("time", ""))

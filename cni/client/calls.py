@@ -38,7 +38,7 @@ class PluginFailed(MuslinError):
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """Who joins a network: `args` become CNI_ARGS, `capabilities` may become `runtimeConfig`."""
+    """A container in a network: `args` become CNI_ARGS, `capabilities` perhaps `runtimeConfig`."""
 
     container_id: str
     netns: str

@@ -1,8 +1,8 @@
-"""A directory that others watch, written so that nobody ever sees half a file.
+"""A directory that others watch, written so that no reader ever sees half a file.
 
 An opened folder holds flock(2) on the directory itself: installers of several containers, whose
 process ids may be equal, take turns, no lock file is left behind, and the kernel releases the
-lock of one that was killed. Whoever holds it may therefore sweep every unfinished file.
+lock of one that was killed. The holder may therefore sweep every unfinished file.
 
 Every access goes through the directory's descriptor and refuses to follow a link in the last
 component (INST-2, INST-3).

@@ -1,12 +1,12 @@
 """After the installation: credentials that stay valid, and the configuration's right moment.
 
-A sidecar (`SLEEP=true`) stays and writes again whatever its inputs change: the service
+A sidecar (`SLEEP=true`) stays and writes again when an input changes: the service
 account's token, which the kubelet renews, etcd's files, the template. It reads them every few
 seconds and compares: a watch on mounted files misses the swap of a link (F-19).
 
 In our manifest the init container installs the executables alone, and the daemon writes the
 configuration as soon as its socket answers (INS-10): the configuration is what makes a runtime
-call the plugin and the kubelet call the node Ready. Nobody removes it on shutdown.
+call the plugin and the kubelet call the node Ready. It stays on shutdown.
 Tested in tests/cni_conformance/test_install_keeping.py.
 """
 
@@ -58,7 +58,7 @@ class Keeper:
         return True
 
     def seen(self) -> None:
-        """What is there now has been written by somebody else, just before."""
+        """The present inputs were written out just before, by another caller."""
         self._seen = self._inputs()
 
     def _inputs(self) -> bytes:

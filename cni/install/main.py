@@ -89,7 +89,7 @@ def settle(chosen: argparse.Namespace, environ: Mapping[str, str]) -> Settings:
 
 
 def run(chosen: argparse.Namespace, environ: Mapping[str, str]) -> Keeper | None:
-    """Do what was asked; returns who keeps it where one stays. Raises MuslinError, OSError."""
+    """Do what was asked; returns the keeper where it stays. Raises MuslinError, OSError."""
     settings = settle(chosen, environ)
     if chosen.uninstall:
         configuration.remove(settings)

@@ -2,8 +2,8 @@
 
 Templates come from ConfigMaps that people wrote for Calico's installer: text that becomes JSON
 when every `__NAME__` is replaced. Values are written as the inside of a JSON string, so that no
-value can add a key. What nobody fills in is an error, named: half a configuration would only
-fail later, in every pod. Pure.
+value can add a key. A placeholder without a value is an error that names it: half a configuration
+would only fail later, in every pod. Pure.
 Tested in tests/cni/test_install_variables.py.
 """
 
@@ -19,7 +19,7 @@ PLACEHOLDER = re.compile(r"__[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*__")
 
 
 class TemplateError(MuslinError):
-    """A template names what nobody can fill in, or does not become JSON."""
+    """A template has a placeholder without a value, or does not become JSON."""
 
 
 def names(text: str) -> list[str]:

@@ -83,7 +83,7 @@ class Cluster:
         return self._in_sync.is_set()
 
     async def wait_in_sync(self) -> None:
-        """Until the first snapshot is complete."""
+        """Wait until the first snapshot is complete."""
         await self._in_sync.wait()
 
     @property
@@ -105,13 +105,13 @@ class Cluster:
 
     @property
     def settling(self) -> float:
-        """Seconds for which nodes still put back what a store lacks that was put back itself."""
+        """Seconds for which nodes still restore what a restored datastore lacks."""
         if self._replaced_at is None:
             return 0.0
         return max(0.0, self._replaced_at + self.settle_seconds - time.monotonic())
 
     def replaced(self) -> None:
-        """The store is at an earlier state than before."""
+        """Note that the datastore was put back to an earlier state."""
         if not self.settling:
             log.warning("the datastore was put back to an earlier state, or replaced")
         self._replaced_at = time.monotonic()
@@ -119,11 +119,11 @@ class Cluster:
 
     @property
     def locked(self) -> bool:
-        """Whether the datastore says that nobody may write (a migration)."""
+        """Whether the datastore is locked against writes (a migration)."""
         return self._ready is False
 
     def facts(self, node: str) -> Facts | None:
-        """For the allocator; None before the first snapshot."""
+        """What the allocator needs; None before the first snapshot."""
         if not self.in_sync:
             return None
         key = ResourceKey("Node", node)
@@ -151,7 +151,7 @@ class Cluster:
         except InvalidValue as error:
             self.unreadable = f"it cannot be read: {error}"
         except (DatastoreError, TimeoutError):
-            pass  # whoever needs the Node says what is wrong with the datastore
+            pass  # the call that needs the Node reports the datastore's trouble
 
     def pod_cidrs(self, node: str) -> list[str]:
         """The networks that the node's resource reserves for its pods, if any."""

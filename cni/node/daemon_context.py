@@ -75,7 +75,7 @@ class Number:
         self._number = 0
 
     def __call__(self, file: Path) -> int:
-        """Raises OSError, or ValueError for what is no number."""
+        """The number in `file`. Raises OSError, or ValueError for what is no number."""
         status = os.stat(file)
         seen = (status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size)
         if seen != self._seen:
@@ -119,12 +119,12 @@ class DaemonContext:
         )
 
     async def in_thread(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Run what blocks; it comes to its end even if the caller is cancelled."""
+        """Run a blocking function in a thread, to its end even if the caller is cancelled."""
         loop = asyncio.get_running_loop()
         return await asyncio.shield(loop.run_in_executor(self.threads, function, *arguments))
 
     def keep(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Run something that must end even if its caller is cancelled (an undo)."""
+        """Start work that must end even if its caller is cancelled (an undo)."""
         task = tasks.start(work, "work that outlives its caller")
         self.undoing.add(task)
         task.add_done_callback(self.undoing.discard)

@@ -1,8 +1,8 @@
 """What ADDs of this process committed, so that their DELs need not read it again.
 
-A memory is only a proposal: the guards of the DEL's transaction compare revisions, and where
-somebody changed handle or endpoint since, the datastore says what is there now. Losing one
-costs a round trip. Tested in tests/cni/test_delete.py.
+A cached entry is only a proposal. The guards of the DEL's transaction compare revisions; when the
+handle or the endpoint has changed since, the transaction fails and the datastore is read. A lost
+entry costs one round trip. Tested in tests/cni/test_delete.py.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ class DelCache:
 
 
 class DelCaches:
-    """At most `LIMIT`, the oldest go first."""
+    """At most `LIMIT` entries; the oldest go first."""
 
     def __init__(self) -> None:
         self._kept: dict[Attachment, DelCache] = {}
 
     def keep(self, attachment: Attachment, granted: Granted) -> None:
-        """Remember what was granted, unless the handle is shared with other interfaces."""
+        """Cache what was granted, unless the handle is shared with other interfaces."""
         self._kept.pop(attachment, None)
         handle = granted.entries.get(HandleKey(attachment.handle_id))
         if handle is None or granted.entries.get(attachment.endpoint_key) is None:
@@ -50,5 +50,5 @@ class DelCaches:
         self._kept.clear()
 
     def pop(self, attachment: Attachment) -> DelCache | None:
-        """What is remembered, for the last time."""
+        """Remove and return the entry of an attachment."""
         return self._kept.pop(attachment, None)

@@ -52,7 +52,7 @@ class DelQueue:
         replay: Replay,
         containers_changed: Callable[[Collection[str]], None] = lambda containers: None,
     ) -> None:
-        """`told`: hears after each pass of the containers whose release still waits."""
+        """`containers_changed` gets, after each pass, the containers whose release still waits."""
         self._directory, self._replay, self._containers_changed = (
             directory,
             replay,
@@ -106,17 +106,17 @@ class DelQueue:
             os.close(directory)
 
     def wake(self) -> None:
-        """There is something to replay."""
+        """Replay soon: there is a record."""
         self._wake.set()
 
     def released(self, request: Request) -> None:
-        """The attachment is released: its record goes, unless it is an ADD's (CNI-19)."""
+        """Remove the record of a released attachment, unless it is an ADD's (CNI-19)."""
         path = self.path_of(request)
         if not _is_of_add(path):
             path.unlink(missing_ok=True)
 
     def drop(self, request: Request) -> None:
-        """The attachment is owned anew: nothing of an earlier attempt can come to light."""
+        """Remove the record: the attachment is owned anew, and no earlier attempt can count."""
         name = _name_of(request)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._directory_text + name)
@@ -134,7 +134,7 @@ class DelQueue:
         return [path for path in paths if path.suffix == ".json" and path.name[0] != "."]
 
     def sweep(self) -> None:
-        """Remove unfinished files that nobody writes any more."""
+        """Remove unfinished files of writers that are gone."""
         with contextlib.suppress(FileNotFoundError):
             for path in self._directory.iterdir():
                 with contextlib.suppress(FileNotFoundError):
@@ -169,7 +169,7 @@ class DelQueue:
         return complete
 
     def _containers(self) -> set[str]:
-        """Of all records that are no late ADD's."""
+        """The containers of all records that are no late ADD's."""
         containers = set()
         for path in self._records():
             with contextlib.suppress(OSError, protocol.ProtocolError):

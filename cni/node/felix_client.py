@@ -15,7 +15,7 @@ Invariants (tests/cni/test_felix_client.py):
   CNI-24  Every offer is closed: by `stored`, from whose revision on the datastore's word counts, or
           by `retract`. One that is open is told again to each new felix.
   CNI-23  Felix's word about one offer is none about a later one of the same container, with
-          other addresses after a lost race, say: who waits, waits for the word on the last.
+          other addresses after a lost race, say: a wait is for the word on the last.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Subject(NamedTuple):
 
 
 class _Word:
-    """felix's word, when it comes. Who gives up waiting leaves it to others."""
+    """felix's word, once it comes. A waiter that gives up leaves it to the others."""
 
     __slots__ = ("_waiting", "said")
 
@@ -71,7 +71,7 @@ class _Word:
         self._waiting: list[asyncio.Future[None]] = []
 
     def say(self, message: InForce) -> None:
-        """Here it is; the first one counts."""
+        """Set the word; the first one counts."""
         if self.said is None:
             self.said = message
             for waiter in self._waiting:
@@ -79,12 +79,14 @@ class _Word:
                     waiter.set_result(None)
 
     def drop(self) -> None:
-        """Nobody is to wait any more."""
+        """Cancel all waits."""
         for waiter in self._waiting:
             waiter.cancel()
 
     async def wait(self, timeout: float) -> None:
-        """Until it has come; raises TimeoutError. A turn of the loop less than with `shield`."""
+        """Return the word once it has come; raises TimeoutError.
+
+        This costs one turn of the loop less than `shield`."""
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[None] = loop.create_future()
         self._waiting.append(waiter)
@@ -98,7 +100,7 @@ class _Word:
 
 @dataclass(slots=True)
 class _Wait:
-    """Who waits for felix's word, and which of our questions it must answer."""
+    """A wait for felix's word, and which of our questions it must answer."""
 
     word: _Word
     number: int
@@ -144,8 +146,8 @@ class FelixClient:
     async def in_force(self, subject: Subject, timeout: float) -> str:
         """Wait until routes and rules of the endpoint are in the kernel.
 
-        Of who is `wired`, the rules: it writes the `routes` then. Returns an empty text, or
-        felix's reason why it will not be. Raises TimeoutError.
+        For a `wired` endpoint only the rules: the caller then writes the `routes`. Returns an empty
+        text, or felix's reason why it will not be. Raises TimeoutError.
         """
         self.expect(subject)
         wait = self._waits[subject]
@@ -165,7 +167,7 @@ class FelixClient:
         return wait.word.said.routes if wait is not None and wait.word.said else ()
 
     def _look(self, wait: _Wait, subject: Subject) -> None:
-        """Where no felix of ours is: what another's file says, again and again."""
+        """Without a felix of ours: read the status files of another one, again and again."""
         if wait.word.said is not None:
             return
         if not self.connected and not self._path.exists():
@@ -215,9 +217,9 @@ class FelixClient:
         return Await(*subject, wait.number, wired)
 
     def stored(self, subject: Subject, revision: int) -> None:
-        """What was offered is in the datastore since `revision`, 0: since one that is not known.
+        """The offered endpoint is in the datastore since `revision` (0: an unknown one).
 
-        Its word counts from then on.
+        The datastore's word counts from then on.
         """
         self.stop_waiting(subject)
         if self._offers.pop(subject, None) is not None:
@@ -230,14 +232,14 @@ class FelixClient:
         self._send(Retract(*subject, forgotten))
 
     def unreleased(self, containers: Collection[str]) -> None:
-        """The release of these containers waits, and of no others."""
+        """Tell felix that the release of these containers waits, and of no others."""
         message = Unreleased(sorted(containers))
         if message != (self._unreleased or Unreleased()):
             self._unreleased = message
             self._send(message)
 
     def stop_waiting(self, subject: Subject) -> None:
-        """Felix's word is of no interest any more; what it has stays."""
+        """Cancel the wait for felix's word; the endpoint stays with felix."""
         wait = self._waits.pop(subject, None)
         if wait is not None:
             wait.word.drop()

@@ -52,7 +52,7 @@ def foreign(name: str, node: Node | None, here: Collection[IPAddress]) -> str:
 
 
 def stored_addresses(node: Node) -> list[IPAddress]:
-    """The addresses that a Node tells: of BGP, else what Kubernetes tells."""
+    """The addresses of a Node: those of BGP, else those of Kubernetes."""
     texts = [node.spec.bgp.ipv4Address, node.spec.bgp.ipv6Address] if node.spec.bgp else []
     if not any(texts):
         texts = [one.address for one in node.spec.addresses if one.type == "InternalIP"]
@@ -82,8 +82,8 @@ def in_own_container_network() -> bool:
 async def why_foreign(context: DaemonContext, *, runtime: bool, unknown: bool = True) -> str:
     """Why this machine may not speak for its node (CNI-73). Raises DatastoreError.
 
-    `runtime`: the container runtime can be asked for its sandboxes. `unknown`: nor may it for a
-    Node that has no address; what only adds what stands here need not wait for one.
+    `runtime`: the container runtime can be asked for its sandboxes. `unknown`: a Node without an
+    address counts as foreign; work that only adds what stands here need not wait for one.
     """
     if not runtime and in_own_container_network():
         return "this container has a network of its own, and no CRI socket to ask the runtime"

@@ -72,7 +72,7 @@ class Record(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> ResourceKey:
-        """The endpoint's."""
+        """The endpoint's key."""
         return self.attachment.endpoint_key
 
     def stands(self, marks: Mapping[str, str]) -> bool:
@@ -83,7 +83,7 @@ class Record(msgspec.Struct, frozen=True):
 
 
 class Records:
-    """All of this node. `wanted` is set when one was found missing from the datastore."""
+    """All records of this node. `comparison_due`: the datastore may lack one."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -99,7 +99,7 @@ class Records:
         return list(self._kept.values())
 
     def remember(self, record: Record) -> None:
-        """In the place of an older container's; on the disk soon."""
+        """Keep a record in the place of an older container's; it is on the disk soon."""
         before = self._kept.pop(record.key, None)
         if before is not None:
             self._forget(before)
@@ -149,7 +149,7 @@ class Records:
             self._trouble = str(error)
 
     def drop(self, attachment: Attachment) -> None:
-        """It is gone; a newer container's record stays (CNI-101)."""
+        """Forget an attachment that is gone; a newer container's record stays (CNI-101)."""
         try:
             key = attachment.endpoint_key
         except MuslinError:
@@ -163,19 +163,19 @@ class Records:
         _unlink(self._path(key))
 
     def drop_this(self, record: Record) -> None:
-        """The same, unless its attachment was remembered anew."""
+        """Forget this record, unless its attachment was remembered anew."""
         if self._kept.get(record.key) is record:
             self.drop(record.attachment)
 
     def drop_interface(self, container: str, ifname: str) -> None:
-        """The same, by container and interface; without an interface all of the container's."""
+        """Forget a container's interface; without an interface all of the container's."""
         for record in self.all():
             one = record.attachment
             if one.container_id == container and ifname in ("", one.ifname):
                 self.drop(one)
 
     def load(self) -> None:
-        """What earlier processes wrote. Blocks."""
+        """Read what earlier processes wrote. Blocks."""
         try:
             files = sorted(self._directory.glob("*.json"))
         except OSError:
@@ -246,7 +246,7 @@ def _read(file: Path) -> Record:
 
 
 def inode_of(path: str) -> str:
-    """What stands under a path, empty where nothing does."""
+    """Device and inode of the file at a path, empty where there is none."""
     try:
         status = os.stat(path)
     except (OSError, ValueError):

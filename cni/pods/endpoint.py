@@ -59,7 +59,7 @@ class EndpointWriter:
         self.written: Put | None = None
 
     def companion(self) -> Companion:
-        """For the allocator."""
+        """The endpoint as the allocator writes it with the addresses."""
         return Companion(self.key, self.change, self.recorded)
 
     def recorded(self, current: Entry | None) -> Sequence[IPAddress]:
@@ -151,7 +151,7 @@ def _at(endpoint: WorkloadEndpoint, interface: str) -> WorkloadEndpoint:
 
 
 def _in(endpoint: WorkloadEndpoint, network: str) -> WorkloadEndpoint:
-    """It tells its network, or no longer that of an older sandbox: a GC of that is not about it."""
+    """Write the network into an endpoint, or remove an older sandbox's: that GC is not about it."""
     before = endpoint.metadata.annotations or {}
     if before.get(NETWORK_ANNOTATION, "") == network:
         return endpoint

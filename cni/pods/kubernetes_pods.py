@@ -1,4 +1,4 @@
-"""Pods and namespaces from the Kubernetes API, so that an ADD asks nobody.
+"""Pods and namespaces from the Kubernetes API, so that an ADD waits for no request.
 
 A runtime names the pod and nothing more; its labels decide which policy covers it, and its
 annotations which addresses it gets. The pods of this node and all namespaces are followed from
@@ -64,7 +64,7 @@ class KubernetesPods:
 
     @property
     def error(self) -> str:
-        """What keeps it from following; empty when nothing does."""
+        """Why it cannot follow the API; empty when it can."""
         return next((each.error for each in self._following if each.error), "")
 
     @property
@@ -82,7 +82,9 @@ class KubernetesPods:
             await self._client.close()
 
     async def facts(self, request: Request) -> PodFacts:
-        """Of the pod that the request names. Raises CNIError 11, or 7 for unusable credentials."""
+        """Facts of the pod that the request names.
+
+        Raises CNIError 11, or 7 for unusable credentials."""
         assert request.pod is not None
         name = Name(*request.pod)
         uid = request.args.get("K8S_POD_UID", "")

@@ -23,7 +23,7 @@ _SECONDS = 10.0
 
 
 class Refusals:
-    """Of one daemon on the node that Kubernetes calls `name`; without `source` nothing is told."""
+    """Events of one daemon on the node that Kubernetes calls `name`; without `source` none."""
 
     def __init__(self, source: Source | None, name: str) -> None:
         self._node = node(name)
@@ -33,13 +33,13 @@ class Refusals:
             self._recorder = Recorder(client, "calico-cni", name)
 
     async def run(self) -> None:
-        """Write what was told, until cancelled."""
+        """Write the events, until cancelled."""
         if self._recorder is not None:
             await self._recorder.run()
         await asyncio.get_running_loop().create_future()
 
     def tell(self, request: Request, error: CNIError) -> None:
-        """A call failed; takes no time and never fails itself."""
+        """Note a failed call; takes no time and never fails itself."""
         if self._recorder is None:
             return
         if request.command is Command.STATUS:

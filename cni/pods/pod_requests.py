@@ -5,7 +5,7 @@ the call itself (`runtimeConfig.ips`, `args.cni.ips`, `IP` in CNI_ARGS), the net
 configuration. An annotation that cannot be honoured fails the ADD with its name, value and
 rule: a pod that asked for an address must not silently get another.
 
-Whoever writes a pod writes its annotations, so those that reach beyond the pod have an authority
+The author of a pod writes its annotations, so those that reach beyond the pod have an authority
 elsewhere (POD-1; CVE-2022-28224 was one that had none). Addresses without IPAM and floating
 addresses are refused unless the network's configuration allows them by `feature_control`; source
 prefixes and floating addresses have no effect unless felix is configured for them.
@@ -77,7 +77,7 @@ def address_request(request: Request, facts: PodFacts) -> AddressRequest:
     """The addresses that a pod asks for; raises CNIError 7 naming what cannot be honoured."""
     ipam = request.config.ipam
     if not (facts.annotations or facts.namespace_annotations or request.requested_ips):
-        # Nobody but the network's configuration says anything, as for nearly all pods.
+        # Only the network's configuration says anything, as for nearly all pods.
         configured = {4: ipam.ipv4_pools, 6: ipam.ipv6_pools}
         return AddressRequest(_families(request, facts), configured)
     unmanaged = _unmanaged_addresses(request, facts)
@@ -94,7 +94,7 @@ def address_request(request: Request, facts: PodFacts) -> AddressRequest:
 
 
 def endpoint_request(request: Request, facts: PodFacts) -> EndpointRequest:
-    """What else it asks for; raises CNIError 7 naming what cannot be honoured."""
+    """What else a pod asks for; raises CNIError 7 naming what cannot be honoured."""
     annotations = facts.annotations
     hardware = PREFIX + "hwAddr" in annotations
     floating = PREFIX + "floatingIPs" in annotations

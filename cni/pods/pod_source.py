@@ -39,7 +39,7 @@ class PodSource(Protocol):
 
 
 class RuntimePodSource:
-    """Reads what the runtime handed over; asks nobody."""
+    """Reads what the runtime handed over, and nothing else."""
 
     async def facts(self, request: Request) -> PodFacts:
         """Never fails: what is malformed is left out, since the runtime may send anything."""

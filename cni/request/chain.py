@@ -1,9 +1,9 @@
 """Our plugin in a chain: what was before it goes on, what the network's configuration adds.
 
 A `prevResult` on ADD means that another plugin came first. What it made is passed on in front
-of ours; nobody may drop it. Where it made the very interface that we are asked for, there are
-two cases: a configuration with `ipam` wants a second cable, which is refused; one without
-`ipam` wants no cable at all, only policy on the one that is there (`cni.verbs.policy_only`).
+of ours and must not be dropped. Where it made the very interface that we are asked for, there are
+two cases. A configuration with `ipam` wants a second veth pair, which is refused. One without
+`ipam` wants only policy on the interface that is there (`cni.verbs.policy_only`).
 
 Pure. Invariants (tests/cni/test_chain.py):
   CNI-90  Interfaces, addresses and routes of prevResult stand before ours, and every `interface`
@@ -101,7 +101,7 @@ def with_dns(request: Request, result: Result) -> Result:
 
 
 def _filled(first: DNS, second: DNS) -> DNS:
-    """Each key of `first`, where it has none that of `second`."""
+    """`first`, with the members of `second` where it has none."""
     ours, theirs = msgspec.structs.asdict(first), msgspec.structs.asdict(second)
     return DNS(**{key: value or theirs[key] for key, value in ours.items()})
 

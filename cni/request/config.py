@@ -149,7 +149,7 @@ def _check_kinds(read: Reader, document: Document) -> None:
 
 
 def _log_level(document: Document) -> str:
-    """Whatever is no level means the default (CAL-18)."""
+    """The configured level; a value that is no level means the default (CAL-18)."""
     level = document.get("log_level")
     return level if isinstance(level, str) else ""
 

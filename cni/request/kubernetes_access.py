@@ -40,11 +40,11 @@ class NamedAccess:
 
     @property
     def label(self) -> str:
-        """What a log may say of it."""
+        """The access as a log may name it."""
         return self.server or self.kubeconfig
 
     def source(self, host: Path = HOST) -> Source:
-        """Reads it whenever it is asked for. It raises NoAccess naming key and file."""
+        """A function that reads the access anew; it raises NoAccess naming key and file."""
         below = Kubeconfig(str(on_host(self.kubeconfig, host))) if self.kubeconfig else None
 
         def read() -> Access:

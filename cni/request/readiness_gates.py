@@ -1,6 +1,6 @@
 """`readiness_gates`: URLs that must answer before a pod's network is made.
 
-Whoever configures them wants pods to wait for a service of the node. Each is asked until it
+With them pods wait for a service of the node. Each URL is asked until it
 answers with a status from 200 to 399, every 5 s, for 30 s in all; one that answered is not asked
 again. Source: docs/reference/data-model.md#cni-configuration, conformance CAL-19. Tested in
 tests/cni/test_readiness_gates.py.

@@ -2,7 +2,7 @@
 
 The executable checks environment and configuration before it connects, so that a bad call
 fails the same way with or without a daemon. The daemon checks again with this module: it
-trusts nobody's release but its own. Both, and the executable's Python twin, answer the one
+trusts no release but its own. Both, and the executable's Python twin, answer the one
 table in `cni/vectors/`.
 
 Invariant REQ-1: all that check a call give the same answer to every entry of `cni/vectors/`.

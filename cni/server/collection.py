@@ -80,7 +80,7 @@ class Collection:
         waiting = [one for one in self._asked if one is None or one.network != network]
         self._asked = [*waiting, Listed(network, frozenset(valid))]
         if self._server.called is None:
-            # The list grows old while it waits its turn; whoever calls from now on is not on it.
+            # The list grows old while it waits its turn: it lacks containers that call from now on.
             self._server.called = set(self._server.busy)
         self._wake.set()
 

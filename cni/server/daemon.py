@@ -150,7 +150,7 @@ class Daemon:
             self.context.host.close()
 
     async def _find_lost_claims(self) -> None:
-        """What was deleted while this daemon did not run; then the watch tells."""
+        """Learn the claims that were lost while this daemon did not run; later the watch tells."""
         await self.context.cluster.wait_in_sync()
         backoff = Backoff(1.0, 60.0)
         while True:
@@ -163,7 +163,7 @@ class Daemon:
                 return
 
     def _store_replaced(self) -> None:
-        """A backup was put back: nothing that is remembered of the store holds any more."""
+        """Forget what is remembered of the datastore: a backup was put back."""
         self.context.memory.clear()
         self.context.allocator.store_replaced()
         self.context.records.comparison_due.set()
@@ -194,7 +194,7 @@ class Daemon:
             cluster.connection_changed.clear()
 
     async def _look_for_room(self) -> None:
-        """Whether a store that was full takes writes again, which no ADD may try for long."""
+        """Ask whether a full datastore takes writes again, which no ADD may try for long."""
         with contextlib.suppress(MuslinError, TimeoutError):
             async with asyncio.timeout(STATUS_SECONDS):
                 key = ResourceKey("Node", self.context.node)

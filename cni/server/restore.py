@@ -92,8 +92,9 @@ class Restorer:
         own.foreign = partial(why_foreign, context, runtime=True)
 
     def remembered(self, cidr: IPNetwork) -> list[Use]:
-        """The addresses of a block that attachments have which stand on this node: for a block
-        that is made anew where its endpoints were deleted as well.
+        """The addresses of a block that attachments standing on this node have.
+
+        For a block that is made anew where its endpoints were deleted as well.
         """
         records = [
             (record, address)
@@ -116,12 +117,12 @@ class Restorer:
         ]
 
     def compare_soon(self) -> None:
-        """A block was made anew: handles of its pods may be gone, too."""
+        """Compare soon, handles too: a block was made anew, and handles of its pods may be gone."""
         self._handles_too = True
         self._records.comparison_due.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Compare, and put back what is missing, until cancelled."""
         await self._context.cluster.wait_in_sync()
         again = Backoff(AGAIN, SELDOM)
         loop, known, due = asyncio.get_running_loop(), False, 0.0
@@ -175,13 +176,13 @@ class Restorer:
         return True
 
     async def look_again(self) -> None:
-        """The same of those alone that could not be put back the last time."""
+        """Compare only the attachments that could not be put back the last time."""
         if await self._possible():
             still = [one for one in self._lost if one in self._records.all()]
             await self._look(still, handles=True)
 
     async def _possible(self) -> bool:
-        """Not while the datastore is locked, nor where this machine is not known to be the node."""
+        """Whether the datastore is not locked, and this machine is known to be the node."""
         context = self._context
         if context.cluster.locked or not context.cluster.has_node(context.node):
             return False
@@ -190,7 +191,7 @@ class Restorer:
         return not await why_foreign(context, runtime=True, unknown=False)
 
     async def _look(self, records: list[Record], *, handles: bool) -> bool:
-        """Whether all were compared, and nothing is missing any more."""
+        """Compare these records; whether all were compared, and nothing is missing any more."""
         if not records:
             self._lost = []
             self._tell({})
@@ -225,7 +226,7 @@ class Restorer:
     # -- what is there -------------------------------------------------------------------------
 
     async def _missing(self, records: Sequence[Record], *, handles: bool) -> list[Record]:
-        """Those that lack something; the others' endpoints are remembered as they are now."""
+        """The records that lack something; the others' endpoints are remembered as they are now."""
         if not records:
             return []
         compared_keys = {key for one in records for key in self._keys_of(one, handles)}
@@ -252,7 +253,7 @@ class Restorer:
         return any(key in entries and entries[key] is None for key in keys)
 
     def _keys_of(self, record: Record, handles: bool) -> set[Key]:
-        """What is compared of one."""
+        """The keys that are compared of one record."""
         keys: set[Key] = {*self._blocks_of(record)}
         if handles:
             keys.add(_handle(record))
@@ -263,7 +264,7 @@ class Restorer:
     async def _readable(
         self, keys: Iterable[Key]
     ) -> tuple[dict[Key, Entry | None], dict[Key, str]]:
-        """What is stored, and why the rest cannot be read."""
+        """The stored entries, and why the rest cannot be read."""
         listed = list(keys)
         try:
             return await self._read(listed), {}
@@ -287,7 +288,7 @@ class Restorer:
         return dict(await self._context.store.get_many(sorted(keys, key=str)))
 
     def _blocks_of(self, record: Record) -> set[BlockKey]:
-        """Where the addresses lie by the pools of now."""
+        """The blocks of the addresses, by the present pools."""
         facts = self._context.cluster.facts(self._context.node)
         keys = set()
         for address in record.addresses:
@@ -297,7 +298,7 @@ class Restorer:
         return keys
 
     async def _read_all_of(self, record: Record) -> dict[Key, Entry | None]:
-        """Everything of one attachment, blocks of other sizes too."""
+        """Read everything of one attachment, blocks of other sizes too."""
         handle = _handle(record)
         entries = await self._read([record.key, handle])
         entry = entries[handle]
@@ -307,7 +308,7 @@ class Restorer:
     # -- putting back --------------------------------------------------------------------------
 
     async def _put_back(self, record: Record) -> None:
-        """Everything that is still missing of one. Raises MuslinError, TimeoutError."""
+        """Put back all that is missing of one attachment. Raises MuslinError, TimeoutError."""
         context, attachment = self._context, record.attachment
         async with (
             self._turn(attachment.container_id),
@@ -339,7 +340,7 @@ class Restorer:
         )
 
     async def _put_back_once(self, record: Record) -> bool:
-        """Whether something was changed."""
+        """Put back what is missing now; whether something was changed."""
         context = self._context
         entries = await self._read_all_of(record)
         entry = entries[record.key]
@@ -363,7 +364,7 @@ class Restorer:
         return True
 
     async def _adopt(self, record: Record, entries: Mapping[Key, Entry | None]) -> bool:
-        """What stands in blocks for no handle, and the handle; whether something changed."""
+        """Adopt allocations that no handle names, with the handle; whether something changed."""
         by_block: dict[BlockKey, list[IPAddress]] = {}
         for key, entry in entries.items():
             if isinstance(key, BlockKey) and entry is not None:
@@ -379,7 +380,7 @@ class Restorer:
 
 
 def unallocated(record: Record, entries: Mapping[Key, Entry | None]) -> list[IPAddress]:
-    """Its addresses that no block gives to its handle. Pure."""
+    """The addresses of a record that no block gives to its handle. Pure."""
     handle = record.attachment.handle_id
     allocated = {
         one.address

@@ -42,7 +42,7 @@ COLLECTIONS = 4
 REQUEST_SECONDS = 10.0
 GOODBYE_SECONDS = 5.0
 LONGEST_SECONDS = 120.0
-"""No caller gets more, whatever deadline it names: the executable itself gives up after 60."""
+"""No caller gets more, even by its own deadline: the executable itself gives up after 60."""
 IPAM_PLUGIN = "calico-ipam"
 
 
@@ -56,14 +56,14 @@ class Server:
         traces: Traces,
         refused: Callable[[Request, CNIError], None] = lambda _request, _error: None,
     ) -> None:
-        """`refused` hears of every call that failed; it must not fail nor wait."""
+        """`refused` is called for every call that failed; it must not fail nor wait."""
         self._context, self._release, self._traces = context, release, traces
         self._refused = refused
         self._slots = asyncio.Semaphore(CONCURRENCY)
         self._collecting = asyncio.Semaphore(COLLECTIONS)
         self._turns = ContainerLocks()
         self.called: set[str] | None = None
-        """Containers with a call, while somebody wants to know (CNI-72)."""
+        """Containers with a call since the collector began to watch (CNI-72)."""
         self.collect: Callable[[str, Iterable[str]], None] = lambda _network, _valid: None
         """Hears of every GC: the network, and the containers with valid attachments."""
         self._watching: list[set[str]] = []
@@ -107,7 +107,7 @@ class Server:
     async def _serve(
         self, caller: Caller, message: protocol.Request, descriptor: int | None
     ) -> None:
-        """Answer, unless it is an ADD whose executable goes away before that."""
+        """Serve a request and answer it; an ADD whose executable went away gets no answer."""
         task = asyncio.current_task()
         assert task is not None
         working, left = message.env.get("CNI_COMMAND") == Command.ADD, False
@@ -159,8 +159,8 @@ class Server:
             for seen in (self.called, *self._watching):
                 if seen is not None:
                     seen.add(container)
-            # The turn first: who waits for it takes no place from other containers. A GC waits for
-            # turns while it works, so it has a place that no turn's holder waits for.
+            # The turn first: a call that waits for it takes no place from other containers. A GC
+            # waits for turns while it works, so it has a place that no turn's holder waits for.
             places = self._collecting if request.command is Command.GC else self._slots
             async with self.turn(container), places:
                 IN_FLIGHT.inc()
@@ -260,7 +260,7 @@ class Server:
                 await Delegate(caller, request).collect()
 
     async def replay(self, record: protocol.PendingDelete, file: Path) -> None:
-        """One record of the journal; raises while it cannot be done.
+        """Finish one record of the journal; raises while it cannot be done.
 
         `file` is gone if an ADD of this attachment succeeded while the record waited.
         """
@@ -275,7 +275,7 @@ class Server:
 
 
 def _container(request: Request) -> str:
-    """The container that a call is about; GC and STATUS are about none, whatever they name."""
+    """The container that a call is about; GC and STATUS are about none, even if they name one."""
     about_none = request.command in (Command.GC, Command.STATUS)
     return "" if about_none else request.container_id
 

@@ -30,7 +30,7 @@ class Caller:
         self._left: Callable[[], None] = lambda: None
 
     async def run(self, message: protocol.Exec) -> protocol.ExecResult:
-        """Let it run a plugin; raises CNIError 11 when it goes away meanwhile."""
+        """Have the executable run a plugin; raises CNIError 11 when it goes away meanwhile."""
         number = len(self._runs) + 1
         ended = self._runs[number] = asyncio.get_running_loop().create_future()
         try:

@@ -2,9 +2,9 @@
 
 asyncio's streams drop ancillary data, so this reads the socket itself: `recvmsg` when the
 loop says that it is readable. The socket never blocks the loop, a descriptor is never
-inherited by a child, and one that nobody claims is closed (CHAN-1). A want of descriptors or
+inherited by a child, and an unclaimed one is closed (CHAN-1). A want of descriptors or
 memory makes callers wait, it never ends the serving (CHAN-2). Connections that ask nothing make
-nobody wait: where there are too many, the oldest of them is closed (CHAN-3).
+no other wait: where there are too many, the oldest of them is closed (CHAN-3).
 
 Invariants:
   CHAN-1  A descriptor that came along is inherited by no child, and is closed when nothing asks
@@ -66,7 +66,7 @@ class Channel:
         self._attended: asyncio.AbstractEventLoop | None = None
         self.began = time.monotonic()
         self.asked = False
-        """Whether the peer has sent what it wants; set by who serves it."""
+        """Whether the peer has sent its request; set by the server."""
         credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
         self.peer_pid, self.peer_uid, _ = struct.unpack("iII", credentials)
 
@@ -105,7 +105,7 @@ class Channel:
         self._attended.add_reader(self._sock.fileno(), heard)
 
     def ignore(self) -> None:
-        """The end of `attend`."""
+        """End `attend`."""
         loop, self._attended = self._attended, None
         if loop is not None:
             loop.remove_reader(self._sock.fileno())
@@ -177,7 +177,7 @@ class Channel:
             await loop.sock_sendall(self._sock, frame)
 
     def close(self) -> None:
-        """Close the socket and every descriptor that nobody claimed. May be called twice."""
+        """Close the socket and every unclaimed descriptor. May be called twice."""
         self.ignore()
         while self._descriptors:
             os.close(self._descriptors.popleft())
@@ -254,11 +254,11 @@ class _Door:
         self.broken: asyncio.Future[None] = self._loop.create_future()
 
     def open(self) -> None:
-        """Let them come."""
+        """Accept connections from now on."""
         self._loop.add_reader(self._listener.fileno(), self._accept)
 
     def shut(self) -> None:
-        """Nobody comes any more."""
+        """Accept no more connections."""
         if self._pause is not None:
             self._pause.cancel()
         self._loop.remove_reader(self._listener.fileno())
@@ -288,7 +288,7 @@ class _Door:
             task.add_done_callback(self.tasks.pop)
 
     def _rest(self, until: Coroutine[Any, Any, None]) -> None:
-        """They wait in the kernel's queue until this has ended."""
+        """Leave connections in the kernel's queue until the pause ends."""
         self._loop.remove_reader(self._listener.fileno())
 
         async def rest() -> None:
@@ -324,7 +324,7 @@ async def _run(channel: Channel, handler: Callable[[Channel], Awaitable[None]]) 
 
 
 async def connect(path: Path) -> Channel:
-    """Return a channel to the daemon at `path`; raises OSError when nobody listens."""
+    """Return a channel to the daemon at `path`; raises OSError when no daemon listens."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     sock.setblocking(False)
     try:

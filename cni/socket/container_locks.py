@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 
 
 class ContainerLocks:
-    """Who has his turn, and who waits for it, by container."""
+    """One lock a container, with the number of calls that hold it or wait for it."""
 
     def __init__(self) -> None:
         self._locks: dict[str, tuple[asyncio.Lock, int]] = {}

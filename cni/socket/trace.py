@@ -26,7 +26,7 @@ class Stages(Collector):
         self._known: dict[tuple[str, str], list[float]] = {}
 
     def observe(self, command: str, stage: str, seconds: float) -> None:
-        """One more."""
+        """Count one more."""
         counts = self._known.get((command, stage))
         if counts is None:
             counts = self._known[command, stage] = [0.0, 0.0]
@@ -34,7 +34,7 @@ class Stages(Collector):
         counts[1] += seconds
 
     def collect(self) -> Iterator[Metric]:
-        """For whoever scrapes, in another thread perhaps."""
+        """For a scrape, in another thread perhaps."""
         family = SummaryMetricFamily(
             "calico_cni_stage_seconds",
             "Time of one stage of a CNI call",
@@ -71,17 +71,17 @@ class Trace:
         self.began = self._last = time.perf_counter()
 
     def mark(self, stage: str) -> None:
-        """A stage ends here; it began where the one before ended."""
+        """End a stage; it began where the one before ended."""
         now = time.perf_counter()
         self.stages.append((stage, now - self._last))
         self._last = now
 
     def afterwards(self, work: Callable[[], None]) -> None:
-        """Do this when the answer has left: nobody waits for a line of the log."""
+        """Do this once the answer has left, so that no caller waits for a log line."""
         self._later.append(work)
 
     def finish(self) -> None:
-        """The answer has left, or could not."""
+        """Do the deferred work: the answer has left, or could not."""
         later, self._later = self._later, []
         for work in later:
             work()
@@ -92,7 +92,7 @@ class Trace:
         return self._last - self.began
 
     def summary(self) -> Mapping[str, Any]:
-        """For the status file: milliseconds."""
+        """The trace for the status file, in milliseconds."""
         return {
             "command": self.command,
             "subject": self.subject,
@@ -114,7 +114,7 @@ class Traces:
         self._kept: deque[Trace] = deque(maxlen=KEPT)
 
     def record(self, trace: Trace) -> None:
-        """A call is over."""
+        """Keep and count the trace of a finished call."""
         trace.finish()
         self._kept.append(trace)
         _calls(trace.command, str(trace.code)).inc()

@@ -1,21 +1,21 @@
 """ADD: connect one interface of one container.
 
-The order is measured (pod start takes a few milliseconds): names and MAC are chosen, the
-allocator plans an address and starts its one transaction, and while that travels the cable
-is made and felix hears of the endpoint. Only when the transaction is committed and felix has
-the endpoint in force is the runtime answered, so that a pod never sends a packet that no
-policy covers. The phases are functions of that order: admit, identify, plan and wire, commit,
-confirm; what each has done is in `cni.verbs.add_state`, which takes it back.
+The order is measured (pod start takes a few milliseconds). Names and MAC are chosen; the allocator
+plans an address and starts its one transaction. While that travels, the veth pair is made and
+felix hears of the endpoint. The runtime is answered only when the transaction is committed and
+felix has the endpoint in force, so that a pod never sends a packet that no policy covers. The
+phases are functions of that order: admit, identify, plan and wire, commit, confirm. What each has
+done is in `cni.verbs.add_state`, which takes it back.
 
 Invariants (tests/cni/test_daemon_add.py, tests/cni/test_daemon_faults.py):
   CNI-30  ADD returns success only for an address that the datastore has given to this handle,
           and whose rules felix has reported in force (unless told not to wait). The routes that
           felix leaves to it are written after that and before the answer. What felix says of a
           link that an older sandbox left is no word about the new one: that link goes first.
-  CNI-31  A failed or cancelled ADD leaves nothing: the cable is removed, the addresses and the
+  CNI-31  A failed or cancelled ADD leaves nothing: the veth pair is removed, the addresses and the
           endpoint are released by one transaction or, if the datastore does not answer, by a
           record in the journal. The first error is the one reported (ADD-05).
-  CNI-32  A repeated ADD of the same attachment keeps its addresses and its cable (ADD-04).
+  CNI-32  A repeated ADD of the same attachment keeps its addresses and its veth pair (ADD-04).
 
 Source: docs/reference/cni.md#add, docs/reference/data-model.md#add-of-a-pod.
 """
@@ -161,7 +161,7 @@ async def _identify(call: Adding, opened: ExitStack) -> tuple[Identity, PodVeth]
 
 
 def _offer(call: Adding, pod: Identity) -> None:
-    """Tell felix of the endpoint, which begins while the transaction is on its way."""
+    """Offer felix the endpoint, so that it begins while the transaction is on its way."""
     felix = call.context.felix
     if pod.stale and pod.wait:
         # Asked first, felix hears at once what the kernel has told of the old link.

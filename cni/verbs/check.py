@@ -1,6 +1,6 @@
 """CHECK: is the attachment still as ADD left it?
 
-Three places are asked: the kernel on both sides of the cable, the datastore, and felix. What
+Three places are asked: the kernel at both ends of the veth pair, the datastore, and felix. What
 felix repairs by itself within a moment (host routes, settings of the host's end, policy) is
 waited for, a few seconds at most, because a runtime may ask right after ADD (CHK-08). All
 that differs is named in one error.

@@ -45,7 +45,7 @@ class Line(Protocol):
     """The executable at the other end of a call."""
 
     async def run(self, message: protocol.Exec) -> protocol.ExecResult:
-        """Let it run a plugin on the host. Raises CNIError 11 when it is gone."""
+        """Have the executable run a plugin on the host. Raises CNIError 11 when it is gone."""
 
 
 def is_delegated(request: Request) -> bool:
@@ -62,7 +62,7 @@ class Delegate:
     pod_cidrs: Sequence[str] = ()
 
     async def add(self) -> Result:
-        """Its addresses, routes and DNS; raises its error after its DEL (CNI-60)."""
+        """Return its addresses, routes and DNS; raises its error after its DEL (CNI-60)."""
         config = with_pod_cidr(self.request.config.document, self._pod_cidr)
         try:
             result = decode(await self._call("ADD", config), self.request.config.result_version)
@@ -79,20 +79,20 @@ class Delegate:
         return result
 
     async def delete(self) -> None:
-        """Give back; raises its error."""
+        """Have it release the addresses; raises its error."""
         await self._call("DEL", with_pod_cidr(self.request.config.document, ANY.__getitem__))
 
     async def check(self) -> None:
-        """Raises its error when something is not as it should be."""
+        """Run its CHECK; raises its error."""
         config = with_pod_cidr(self.request.config.document, self._pod_cidr)
         await self._call("CHECK", config)
 
     async def status(self) -> None:
-        """Raises its error while it could not serve an ADD."""
+        """Run its STATUS; raises its error while it could not serve an ADD."""
         await self._call("STATUS", self.request.config.document)
 
     async def collect(self) -> None:
-        """Let it collect by the runtime's list; raises its error, unless it knows no GC (GC-05)."""
+        """Run its GC with the runtime's list; raises its error, unless it knows no GC (GC-05)."""
         try:
             await self._call("GC", self.request.config.document)
         except CNIError as error:

@@ -1,10 +1,10 @@
-"""DEL: take an attachment away, whatever is left of it.
+"""DEL: remove all that is left of an attachment.
 
-The cable goes first, so that its address cannot be given out while a route to the old pod
-stands; then flows of the address are forgotten; then one transaction takes address, handle
-and endpoint. A missing namespace, link, endpoint or address is no error. What cannot be done
-now, whatever the reason, is written to the journal and the DEL succeeds: a pod whose DEL
-fails hangs in "terminating", and asking again would help no more than the journal does.
+The veth pair goes first, so that its address cannot be given out while a route to the old pod
+stands. Then the flows of the address are forgotten. Then one transaction takes address, handle
+and endpoint. A missing namespace, link, endpoint or address is no error. What cannot be done now,
+for any reason, is written to the journal and the DEL succeeds: a pod whose DEL fails hangs in
+"terminating", and asking again would help no more than the journal does.
 
 What an ADD of this process committed is remembered, so its DEL reads nothing: the guards of
 the one transaction prove the memory. Otherwise endpoint, siblings and handle are read at once.
@@ -102,7 +102,7 @@ async def delete(
 async def replay(context: DaemonContext, request: Request) -> None:
     """A journalled DEL once more; raises while something of it cannot be done.
 
-    Where the kernel keeps the cable, the addresses are released all the same.
+    Where the kernel keeps the veth pair, the addresses are released all the same.
     """
     attachment = attachment_of(request, context.node)
     context.records.drop(attachment)
@@ -166,10 +166,10 @@ async def release(
 ) -> list[IPAddress]:
     """Give back in the datastore what the attachment holds; returns the addresses.
 
-    `unwired`: its cable was found and is gone already. `forgot` is called when the flows of all
-    addresses that its endpoint records are gone from the kernel. Raises DatastoreError,
-    TimeoutError or Contention: the outcome is unknown then; InvalidValue or IPAMError if what is
-    stored cannot be read.
+    `unwired`: its veth pair is removed already. `forgot` is called when the flows of all addresses
+    that its endpoint records are gone from the kernel. Raises DatastoreError, TimeoutError or
+    Contention: the outcome is unknown then; InvalidValue or IPAMError if what is stored cannot be
+    read.
     """
     try:
         key = attachment.endpoint_key
@@ -243,7 +243,9 @@ async def _remove_veth(context: DaemonContext, attachment: Attachment) -> bool:
 async def _remove_recorded_veth(
     context: DaemonContext, attachment: Attachment, own: Entry | None
 ) -> None:
-    """A cable without our mark, made by another release: the datastore says that it is ours.
+    """Remove a veth pair without our mark that the datastore records as this container's.
+
+    Another release made it.
 
     A host interface of another name was made by another plugin of the chain, and is its own.
     """

@@ -1,8 +1,8 @@
 """CNI GC: the runtime says which attachments of a network live, the rest is removed.
 
 Removed are host interface, addresses and endpoint of each attachment of this network on this
-node that the list lacks. Whoever calls after the GC began is left alone, whatever the list
-says. Tunnel addresses, other networks, other nodes and what no CNI plugin made are out of
+node that the list lacks. A container that calls after the GC began is left alone, on the list or
+not. Tunnel addresses, other networks, other nodes and what no CNI plugin made are out of
 reach: an address counts only under a handle `<network>.<container>` of this node.
 
 Invariants (tests/cni/test_garbage.py):
@@ -208,7 +208,7 @@ def _container(network: str, node: str, allocation: Allocation) -> str:
     if not allocation.handle_id.startswith(prefix):
         return ""
     container = allocation.handle_id[len(prefix) :]
-    # `a.b.c` may be container `b.c` of network `a` or `c` of `a.b`: nobody can say.
+    # `a.b.c` may be container `b.c` of network `a` or `c` of `a.b`: both read alike.
     return "" if "." in container else container
 
 

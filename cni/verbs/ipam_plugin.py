@@ -51,7 +51,7 @@ from libcalico.model.keys import HandleKey, Key
 
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """What is held for one interface, by handle: its own, and those of Calico's old releases."""
+    """The addresses of one interface, by handle: its own, and those of Calico's old releases."""
 
     addresses: Mapping[str, tuple[IPAddress, ...]]
 
@@ -156,7 +156,7 @@ async def delete(context: DaemonContext, request: Request, trace: Trace) -> None
 
 
 async def release(context: DaemonContext, attachment: Attachment) -> None:
-    """Give back what this interface holds; raises where that is not certain."""
+    """Release the addresses of this interface; raises where that is not certain."""
     context.records.drop(attachment)
     if context.cluster.locked:
         raise DatastoreUnavailable("ClusterInformation default says datastoreReady false")
@@ -192,7 +192,7 @@ async def check(context: DaemonContext, request: Request, trace: Trace, seconds:
 
 
 async def holdings(context: DaemonContext, attachment: Attachment) -> Holdings:
-    """What is held for this interface. Raises DatastoreError or TimeoutError."""
+    """Read the addresses of this interface. Raises DatastoreError or TimeoutError."""
     legacy = f"{attachment.namespace}.{attachment.pod}" if attachment.pod else ""
     handle_ids = [attachment.handle_id, legacy or attachment.container_id]
     read_keys: list[Key] = [HandleKey(handle_id) for handle_id in handle_ids]
@@ -234,7 +234,7 @@ def _of_handle(
 
 
 def _serve(addresses: Sequence[IPAddress], requested: AddressRequest) -> bool:
-    """Whether what is held is what is wanted."""
+    """Whether the held addresses satisfy the request."""
     if requested.fixed:
         return set(addresses) == set(requested.fixed)
     return sorted(address.version for address in addresses) == sorted(requested.families)

@@ -1,6 +1,6 @@
 """The profile of a network without a policy engine (`policy.type` empty, CAL-17).
 
-Without Kubernetes nobody writes policy for a pod, and a pod without a profile is closed. So the
+Without Kubernetes a pod has no policy, and a pod without a profile is closed. So the
 first ADD of such a network creates a profile with the network's name: everything may go out, and
 in comes what other pods of the network send (under Kubernetes: everything). It is never changed
 afterwards, since it is the operator's from then on.
@@ -72,7 +72,7 @@ def _document(network: str, *, kubernetes: bool) -> bytes:
         try:
             selectors.parse(f"has({network})")
         except InvalidValue:
-            inbound = {"action": "Deny"}  # a name that no label can have lets nobody in
+            inbound = {"action": "Deny"}  # a name that no label can have lets nothing in
     tree = {
         "apiVersion": "projectcalico.org/v3",
         "kind": "Profile",

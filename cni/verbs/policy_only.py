@@ -122,7 +122,7 @@ def addresses_of(request: Request, previous: Result) -> tuple[IPAddress, ...]:
 
 
 def _ends(context: DaemonContext, request: Request, netns_fd: int) -> tuple[Link, Link]:
-    """The two ends of the pod's cable as the kernel has them (CNI-95)."""
+    """The two ends of the pod's veth pair as the kernel has them (CNI-95)."""
     with wiring.open_pod(netns_fd) as pod:
         inner = links.get(pod, request.ifname)
     if inner is None:

@@ -41,7 +41,7 @@ class Source(Protocol):
         """The addresses, given; they may differ from the planned ones after a lost race."""
 
     async def undo(self) -> bool:
-        """Take back what came of it; raises whatever leaves that open.
+        """Take back what came of it; raises the error that leaves that open.
 
         False: an earlier ADD of the attachment had the same, and it stands.
         """

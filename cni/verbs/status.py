@@ -236,7 +236,7 @@ def _sessions(context: DaemonContext) -> str:
     except (TypeError, ValueError):
         return ""
     if abs(age.total_seconds()) > STALE_SECONDS:
-        return ""  # whoever wrote it is gone, and so are its sessions: not ours to judge
+        return ""  # its writer is gone, and so are its sessions: not ours to judge
     peers = bgp_status.get("peers")
     if not isinstance(peers, list) or not peers:
         return ""

@@ -47,7 +47,7 @@ class _Removal:
 
 
 class VethRemover:
-    """One daemon's. `start` runs what blocks in a thread."""
+    """Removes the pairs of one daemon. `start` runs blocking calls in a thread."""
 
     def __init__(self, start: Callable[..., asyncio.Future[Any]]) -> None:
         self._start = start
@@ -55,7 +55,7 @@ class VethRemover:
         self._leaving: dict[tuple[str, str], _Removal] = {}
         self._running = 0
         self._departures: LinkRemovals | None = None
-        # Of this process alone: nobody else's links are in it.
+        # Of this process alone: no foreign link is in it.
         self._group = secrets.randbits(30) | 1 << 30
 
     async def remove(self, name: str, mark: str) -> bool:
@@ -69,7 +69,7 @@ class VethRemover:
         return await asyncio.shield(removal.done)
 
     def _go_on(self) -> None:
-        """Send what waits, unless others are in the part that only one can be in."""
+        """Send the waiting removals, unless others are in the exclusive part."""
         if not self._waiting or self._leaving or self._running >= BATCHES:
             return
         if self._departures is None:
@@ -103,7 +103,7 @@ class VethRemover:
         self._go_on()
 
     def close(self) -> None:
-        """Hear nothing more; what is with the kernel comes to its end."""
+        """Stop listening for removals; what the kernel has comes to its end."""
         if self._departures is not None:
             self._departures.close()
 
@@ -129,7 +129,7 @@ def remove_all(targets: Sequence[tuple[str, str]], group: int) -> list[bool | Ex
         if len(indexes) > 1:
             host.transact([links.set_group(index, group) for index in indexes])
             host.transact([links.delete_group(group)])
-            # Whatever the group's fate was: what is left is asked for one by one.
+            # The group's own result says too little: what is left is asked for one by one.
             end_links = host.transact([links.request(index) for index in indexes])
             left = [i for i, end in enumerate(end_links) if end.errno != errno.ENODEV]
         else:

@@ -1,10 +1,10 @@
-"""The cable between host and pod: a veth pair, addresses, two routes and one neighbour.
+"""The veth pair between host and pod: its addresses, two routes and one neighbour.
 
 The pod gets its address as /32 (/128), a link-scoped route to 169.254.1.1, a default route
 via it and a permanent neighbour for it with the host end's MAC; for IPv6 the gateway is the
 host end's link-local address. The host end gets that MAC and its settings before the pod's
 end is up, so the pod never sends into a half-made host. Host routes are felix's, which leaves
-those of a pod that we wire to us: they come last, when its rules stand (`lead`).
+those of a pod that we wire to us: they come last, when its rules stand (`add_host_routes`).
 
 Everything here blocks for well under a millisecond (removing a link: about 20 ms, so that
 runs in a thread) and never awaits, so a namespace that was entered is left again.
@@ -71,7 +71,7 @@ RULE_PRIORITY = 1000
 
 @dataclass(frozen=True, slots=True)
 class VethSpec:
-    """What is wanted. `mark` is the proof of ownership that the host end carries."""
+    """What a pair should be. `mark` is the proof of ownership that the host end carries."""
 
     host_interface: str
     ifname: str
@@ -113,10 +113,10 @@ def is_taken(host: Socket, name: str) -> bool:
 
 
 def existing(host: Socket, pod: Socket, spec: VethSpec) -> VethPair | None:
-    """The cable of an earlier ADD of this attachment, or None if the name is free.
+    """The pair of an earlier ADD of this attachment, or None if the name is free.
 
     What a killed daemon began is removed, and counts as none. Raises CNIError naming the interface
-    when somebody else's link has the name (CNI-14).
+    when a foreign link has the name (CNI-14).
     """
     inner = links.get(pod, spec.ifname)
     if inner is None:
@@ -175,7 +175,7 @@ def configure(
     """Host settings for IPv6, then the pod's end: up, addresses, routes, neighbours.
 
     `destinations` are reached through the host; those of a family without address are left out.
-    May be repeated on a reused cable. Raises KernelError or CNIError.
+    May be repeated on a reused pair. Raises KernelError or CNIError.
     """
     families = sorted({address.version for address in addresses})
     _host_settings(spec.host_interface, 6 in families)
@@ -204,7 +204,7 @@ def configure(
 
 
 def add_host_routes(host: Socket, name: str, index: int, prefixes: Sequence[str]) -> None:
-    """Lead these prefixes to the host end, as felix writes its routes. Raises KernelError."""
+    """Route these prefixes to the host end, as felix writes its routes. Raises KernelError."""
     via = (routes.NextHop(None, index),)
     batch = []
     for prefix in map(parse, prefixes):
@@ -231,9 +231,10 @@ def _routes_of_others(pod: Socket, index: int) -> list[routes.Route]:
 
 
 def _own_table(index: int, family: int, destinations: Sequence[IPNetwork]) -> list[bytes]:
-    """The ways of a further interface, in a table for what its own addresses send.
+    """The routes of a further interface, in a table for what its own addresses send.
 
-    By the first interface's ways their answers would leave there, as somebody else's (PAIN-18).
+    By the first interface's routes their answers would leave there, with a foreign source
+    (PAIN-18).
     """
     via = routes.NextHop(GATEWAYS[family], index)
     return [
@@ -265,7 +266,7 @@ def _gateway(
     destinations: Sequence[IPNetwork],
     others: Sequence[routes.Route] = (),
 ) -> list[bytes]:
-    """The gateway, and the ways through it that no other interface has already."""
+    """The gateway, and the routes through it that no other interface has already."""
     gateway = GATEWAYS[family]
     via = routes.NextHop(gateway, index)
     taken = {route.dst for route in others}

@@ -24,7 +24,7 @@ from libcalico.model.keys import ResourceKey
 def drain(node: str, config: str | None, context: str, allow_version_mismatch: bool) -> None:
     """Make the routes of NODE the last choice everywhere, before work on it.
 
-    Its sessions stay up, and its pods reachable where nobody else has their routes. Lasts until
+    Its sessions stay up, and its pods reachable where no other node has their routes. Lasts until
     `undrain`, also over a restart.
     """
     done = asyncio.run(_mark(node, True, options_of(config, allow_version_mismatch, context)))

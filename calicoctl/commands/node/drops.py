@@ -38,8 +38,8 @@ def drops(follow: bool, namespace: str, output: str) -> None:
     """Tell who denied how many packets on this node, or follow them one by one.
 
     Asks felix of this node, as root. The counts are the kernel's, since each rule is as it is.
-    While somebody follows, rules tell of denied packets (NFLOG groups 1 and 2); they decide
-    nothing and go with the last who follows.
+    While a follower runs, rules tell of denied packets (NFLOG groups 1 and 2); they decide
+    nothing and go with the last follower.
     """
     from calicoctl.explaining import drops as felix_drops
 

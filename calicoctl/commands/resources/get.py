@@ -126,7 +126,7 @@ async def _context(store: Datastore) -> columns.Context:
     except DatastoreUnavailable:
         raise
     except MuslinError:
-        # Who may not read it, or nobody can: the table has Calico's default then.
+        # Not permitted, or not readable: the table has Calico's default then.
         return columns.Context()
     if entry is None or entry.value.spec.asNumber is None:
         return columns.Context()
