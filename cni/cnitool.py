@@ -16,7 +16,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import msgspec
 
@@ -52,7 +52,7 @@ def parse_args(text: str) -> tuple[tuple[str, str], ...]:
     return tuple(pairs)
 
 
-def parse_capabilities(text: str) -> dict[str, Any]:
+def parse_capabilities(text: str) -> dict[str, object]:
     """CAP_ARGS as an object. Raises InvalidValue."""
     try:
         capabilities = msgspec.json.decode(text) if text else {}

@@ -11,12 +11,11 @@ from __future__ import annotations
 import os
 import secrets
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from cni.request.errors import CNIError
-from cni.request.result import as_document, decode
+from cni.request.result import ResultDocument, as_document, decode
 from libcalico.errors import NO_DOCUMENT
 
 KIND = "cniCacheV1"
@@ -33,7 +32,7 @@ class Cached(msgspec.Struct, omit_defaults=True):
     """The whole list, in base64."""
     netns: str = ""
     cniArgs: list[tuple[str, str]] = []
-    capabilityArgs: dict[str, Any] = {}
+    capabilityArgs: dict[str, object] = {}
     result: msgspec.Raw = msgspec.Raw()
     kind: str = ""
 
@@ -68,7 +67,7 @@ class Cache:
 
     def result(
         self, network: str, version: str, container_id: str, ifname: str
-    ) -> dict[str, Any] | None:
+    ) -> ResultDocument | None:
         """The remembered result in `version`, None when there is none that can be read."""
         entry = self.read(network, container_id, ifname)
         if entry is None or not bytes(entry.result):

@@ -15,7 +15,6 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -24,7 +23,7 @@ from cni.client.cache import DEFAULT, KIND, Cache, Cached
 from cni.client.networks import Network
 from cni.request.errors import CNIError, Code
 from cni.request.request import NAME
-from cni.request.result import FLAT, as_document, decode
+from cni.request.result import DNS, FLAT, ResultDocument, as_document, decode
 from libcalico.errors import NO_DOCUMENT, MuslinError
 
 
@@ -44,7 +43,7 @@ class Attachment:
     netns: str
     ifname: str = "eth0"
     args: tuple[tuple[str, str], ...] = ()
-    capabilities: Mapping[str, Any] = field(default_factory=dict)
+    capabilities: Mapping[str, object] = field(default_factory=dict)
 
     def check(self) -> None:
         """Raises CNIError 3 or 4 before any plugin runs (LIB-10)."""
@@ -76,17 +75,17 @@ class Client:
         """What was attached."""
         return Cache(self.cache_folder)
 
-    def add(self, network: Network, to: Attachment) -> dict[str, Any]:
+    def add(self, network: Network, to: Attachment) -> ResultDocument:
         """Run ADD through the chain; returns the last result and remembers it."""
         _check(network, to)
-        result: dict[str, Any] | None = None
+        result: ResultDocument | None = None
         for plugin in network.plugins:
             config = configured(network, plugin, result, to.capabilities)
             answer = self._call(plugin, "ADD", config, to)
             try:
                 result = typed(answer, network.version)
             except CNIError as error:
-                raise PluginFailed(plugin["type"], "add", error) from error
+                raise PluginFailed(str(plugin["type"]), "add", error) from error
         assert result is not None
         self.cache.keep(
             Cached(
@@ -156,7 +155,7 @@ class Client:
                     f"failed to delete stale attachment {stale.container_id}"
                     f" {stale.ifname}: {error}"
                 )
-        more: dict[str, Any] = {}
+        more: dict[str, object] = {}
         if valid is not None:
             listed = [{"containerID": one, "ifname": name} for one, name in sorted(valid)]
             # The second key is the one that the text of 1.1.0 had first (GC-02).
@@ -182,21 +181,21 @@ class Client:
         """Every plugin is there and speaks exactly the network's version (VER-14)."""
         config_version = network.version or "0.1.0"
         for plugin in network.plugins:
-            spoken = self.versions(plugin["type"])
+            spoken = self.versions(str(plugin["type"]))
             if config_version not in spoken:
                 raise CNIError(
                     Code.INCOMPATIBLE_VERSION,
                     f"plugin {plugin['type']} does not support config version {config_version!r}",
                 )
 
-    def _remembered(self, network: Network, to: Attachment) -> dict[str, Any] | None:
+    def _remembered(self, network: Network, to: Attachment) -> ResultDocument | None:
         return self.cache.result(network.name, network.version, to.container_id, to.ifname)
 
     def _call(
         self,
-        plugin: Mapping[str, Any],
+        plugin: Mapping[str, object],
         command: str,
-        config: Mapping[str, Any],
+        config: Mapping[str, object],
         to: Attachment | None = None,
     ) -> bytes:
         to = to or Attachment("", "", "")
@@ -210,33 +209,35 @@ class Client:
             "CNI_ARGS": ";".join(f"{key}={value}" for key, value in to.args),
             "CNI_PATH": ":".join(map(str, self.path)),
         }
+        name = str(plugin["type"])
         try:
-            program = plugins.find(plugin["type"], self.path)
+            program = plugins.find(name, self.path)
             return plugins.run(program, env, msgspec.json.encode(config), self.timeout)
         except CNIError as error:
             verb = {"ADD": "add", "DEL": "delete"}.get(command, command.lower())
-            raise PluginFailed(plugin["type"], verb, error) from error
+            raise PluginFailed(name, verb, error) from error
 
 
 def configured(
     network: Network,
-    plugin: Mapping[str, Any],
-    result: Mapping[str, Any] | None = None,
-    capabilities: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
+    plugin: Mapping[str, object],
+    result: ResultDocument | None = None,
+    capabilities: Mapping[str, object] | None = None,
+) -> dict[str, object]:
     """What one plugin of the list gets on stdin (CLI-1). Pure."""
     config = {**plugin, "name": network.name, "cniVersion": network.version}
     if result is not None:
         config["prevResult"] = result
-    declared = plugin.get("capabilities") or {}
-    if supplied := {
-        name: value for name, value in (capabilities or {}).items() if declared.get(name) is True
-    }:
+    declared = plugin.get("capabilities")
+    if not isinstance(declared, Mapping):
+        return config
+    given = capabilities or {}
+    if supplied := {name: given[name] for name in given if declared.get(name) is True}:
         config["runtimeConfig"] = supplied
     return config
 
 
-def typed(answer: bytes, version: str) -> dict[str, Any]:
+def typed(answer: bytes, version: str) -> ResultDocument:
     """A plugin's result as the next one gets it: keys that the version does not know are gone.
 
     Raises CNIError 6. Pure.
@@ -251,9 +252,10 @@ def typed(answer: bytes, version: str) -> dict[str, Any]:
     if label in FLAT and not result.ips:
         # `loopback` of old has nothing to say, and the flat shape allows that.
         return {"cniVersion": label, "dns": {}}
-    return {**as_document(result, label)} | (
-        {} if result.dns != type(result.dns)() else {"dns": {}}
-    )
+    shaped = as_document(result, label)
+    if result.dns == DNS():
+        shaped["dns"] = {}
+    return shaped
 
 
 def _ifname_fault(name: str) -> str:

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -35,7 +34,7 @@ class Network:
 
     name: str
     version: str
-    plugins: tuple[Mapping[str, Any], ...]
+    plugins: tuple[Mapping[str, object], ...]
     source: bytes
     disable_check: bool = False
     disable_gc: bool = False
@@ -114,7 +113,7 @@ def parse_single(raw: bytes, where: str = "configuration") -> Network:
     return Network(name, version, (tree,), msgspec.json.encode(source))
 
 
-def _object(raw: bytes, where: str) -> dict[str, Any]:
+def _object(raw: bytes, where: str) -> dict[str, object]:
     try:
         tree = msgspec.json.decode(raw)
     except NO_DOCUMENT as problem:
@@ -124,7 +123,7 @@ def _object(raw: bytes, where: str) -> dict[str, Any]:
     return tree
 
 
-def _plugin(tree: Any, where: str) -> dict[str, Any]:
+def _plugin(tree: object, where: str) -> dict[str, object]:
     if not isinstance(tree, dict):
         raise NetworkError(f"{where}: must be an object")
     if not _word(tree, "type", where):
@@ -132,7 +131,7 @@ def _plugin(tree: Any, where: str) -> dict[str, Any]:
     return tree
 
 
-def _version(tree: Mapping[str, Any], where: str) -> str:
+def _version(tree: Mapping[str, object], where: str) -> str:
     """`cniVersion`, or the newest of `cniVersions` that we speak (VER-12)."""
     version, more = _word(tree, "cniVersion", where), tree.get("cniVersions")
     if more is None:
@@ -145,7 +144,7 @@ def _version(tree: Mapping[str, Any], where: str) -> str:
     return str(max(spoken, key=version_key))
 
 
-def _word(tree: Mapping[str, Any], key: str, where: str) -> str:
+def _word(tree: Mapping[str, object], key: str, where: str) -> str:
     value = tree.get(key, "")
     if value is None:
         return ""
@@ -154,7 +153,7 @@ def _word(tree: Mapping[str, Any], key: str, where: str) -> str:
     return value
 
 
-def _flag(tree: Mapping[str, Any], key: str, where: str) -> bool:
+def _flag(tree: Mapping[str, object], key: str, where: str) -> bool:
     """A boolean, or the text of one: version 0.4.0 had `disableCheck` as text."""
     value = tree.get(key)
     if value is None or isinstance(value, bool):

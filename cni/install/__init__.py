@@ -27,9 +27,7 @@ Source: docs/reference/cni.md#installation, docs/reference/data-model.md#install
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from cni.install.binaries import (
     BUILT,
@@ -39,7 +37,7 @@ from cni.install.binaries import (
     own_interpreter,
     remove_binaries,
 )
-from cni.install.configuration import CONFLIST_NAME, default_conflist, encoded
+from cni.install.configuration import CONFLIST_NAME, NetworkList, default_conflist, encoded
 from cni.install.files import opened
 from libcalico.process import paths
 
@@ -60,7 +58,7 @@ __all__ = [
 def install(
     bin_dir: Path = paths.CNI_BIN,
     net_dir: Path = paths.CNI_NET,
-    conflist: Mapping[str, Any] | None = None,
+    conflist: NetworkList | None = None,
     *,
     executable: Path = BUILT,
     twin: bool = False,
@@ -77,7 +75,7 @@ def install(
     install_conflist(net_dir, default_conflist() if conflist is None else conflist)
 
 
-def install_conflist(net_dir: Path, conflist: Mapping[str, Any]) -> None:
+def install_conflist(net_dir: Path, conflist: NetworkList) -> None:
     """Write `conflist` as 10-calico.conflist, 0600; raises OSError."""
     with opened(net_dir) as folder:
         folder.replace(CONFLIST_NAME, encoded(conflist), 0o600)

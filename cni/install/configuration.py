@@ -14,10 +14,10 @@ Tested in tests/cni_conformance/test_install_beside.py.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import msgspec
 
@@ -34,7 +34,18 @@ from libcalico.errors import NO_DOCUMENT, InvalidValue
 log = logging.getLogger(__name__)
 
 CONFLIST_NAME = LIST
-CHAINED: Mapping[str, Mapping[str, Any]] = {
+
+
+class NetworkList(TypedDict, total=False):
+    """The members of a network list that we set or read; a template may have more."""
+
+    name: str
+    cniVersion: str
+    cniVersions: list[str]
+    plugins: list[dict[str, object]]
+
+
+CHAINED: Mapping[str, Mapping[str, object]] = {
     "portmap": {"type": "portmap", "snat": True, "capabilities": {"portMappings": True}},
     "bandwidth": {"type": "bandwidth", "capabilities": {"bandwidth": True}},
 }
@@ -54,13 +65,13 @@ class Plan:
 
 def default_conflist(
     mtu: int = 0, log_level: str = "info", chained: Sequence[str] = ()
-) -> dict[str, Any]:
+) -> NetworkList:
     """Return the network list that we write: version 1.0.0, as every chained plugin speaks it.
 
     `mtu` in bytes; 0 leaves it to the node. It names no credentials: the daemon has them. The
     policy is Kubernetes', as in Calico's own list: no profile of the network's name is asked for.
     """
-    plugin: dict[str, Any] = {
+    plugin: dict[str, object] = {
         "type": "calico",
         "log_level": log_level,
         "ipam": {"type": "calico-ipam"},
@@ -73,7 +84,7 @@ def default_conflist(
     return {"name": "k8s-pod-network", "cniVersion": "1.0.0", "plugins": [plugin, *after]}
 
 
-def encoded(document: Mapping[str, Any]) -> bytes:
+def encoded(document: NetworkList) -> bytes:
     """A configuration as it is written."""
     return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
 
@@ -86,7 +97,7 @@ def plan(settings: Settings, environ: Mapping[str, str]) -> Plan:
         conflist = default_conflist(mtu, settings.values["LOG_LEVEL"])
         return Plan(encoded(conflist).decode(), True, True, Credentials())
     gathered = credentials.gather(template.names(text), settings)
-    values: dict[str, Any] = {
+    values: dict[str, str | Callable[[], str]] = {
         one.placeholder: settings.values[one.name] for one in VARIABLES if one.placeholder
     }
     for name in ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"):
@@ -145,19 +156,19 @@ def file_name(settings: Settings, is_list: bool) -> str:
 
 
 def settle_version(
-    document: dict[str, Any], spoken: Mapping[str, Sequence[str]], *, offer_newest: bool = False
-) -> dict[str, Any]:
+    document: NetworkList, spoken: Mapping[str, Sequence[str]], *, offer_newest: bool = False
+) -> NetworkList:
     """The list with versions that every plugin speaks (INS-11). Pure.
 
     `spoken` holds what each plugin said; one that is missing is unknown, and keeps a list from
     offering more. Raises NetworkError when the plugins have no version in common.
     """
-    types = [plugin["type"] for plugin in document["plugins"]]
+    types = [str(plugin["type"]) for plugin in document["plugins"]]
     said = [set(spoken[one]) for one in types if one in spoken]
     common = [one for one in SUPPORTED_VERSIONS if all(one in each for each in said)]
     if not common:
         raise NetworkError(f"the plugins {', '.join(types)} speak no version in common")
-    settled = dict(document)
+    settled = document.copy()
     version = document.get("cniVersion") or "0.1.0"
     if version in SUPPORTED_VERSIONS and version not in common:
         older = [one for one in common if networks.version_key(one) < networks.version_key(version)]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from cni.node.cluster import Cluster
 from cni.node.del_cache import DelCaches
@@ -103,7 +103,7 @@ class DaemonContext:
     mtu: Number = field(default_factory=Number)
     done_once: set[str] = field(default_factory=set)
     records: Records = field(init=False)
-    undoing: set[asyncio.Task[Any]] = field(default_factory=set)
+    undoing: set[asyncio.Task[object]] = field(default_factory=set)
     threads: ThreadPoolExecutor = field(
         # Removing a link waits 20 ms for the kernel; more threads than this only queue there.
         default_factory=lambda: ThreadPoolExecutor(8, thread_name_prefix="kernel")
@@ -118,12 +118,12 @@ class DaemonContext:
             )
         )
 
-    async def in_thread(self, function: Callable[..., T], *arguments: Any) -> T:
+    async def in_thread(self, function: Callable[..., T], *arguments: object) -> T:
         """Run a blocking function in a thread, to its end even if the caller is cancelled."""
         loop = asyncio.get_running_loop()
         return await asyncio.shield(loop.run_in_executor(self.threads, function, *arguments))
 
-    def keep(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    def keep(self, work: Coroutine[object, object, T]) -> asyncio.Task[T]:
         """Start work that must end even if its caller is cancelled (an undo)."""
         task = tasks.start(work, "work that outlives its caller")
         self.undoing.add(task)
@@ -131,7 +131,7 @@ class DaemonContext:
         return task
 
 
-def check_node_known(document: Mapping[str, Any], cluster: Cluster, node: str) -> None:
+def check_node_known(document: Mapping[str, object], cluster: Cluster, node: str) -> None:
     """Raise CNIError without a Node of this name: 7 where the configuration names it, else 11.
 
     To be asked once the datastore was read. `node` is the daemon's, and the configuration's where
@@ -159,7 +159,7 @@ def check_node_known(document: Mapping[str, Any], cluster: Cluster, node: str) -
     )
 
 
-def check_node_name(document: Mapping[str, Any], settings: Settings, node: str) -> None:
+def check_node_name(document: Mapping[str, object], settings: Settings, node: str) -> None:
     """Raise CNIError when the configuration or the node cannot say what this node is called.
 
     The file must exist unless `nodename_file_optional` is true (CAL-05), and a name that the

@@ -84,9 +84,10 @@ class _Word:
             waiter.cancel()
 
     async def wait(self, timeout: float) -> None:
-        """Return the word once it has come; raises TimeoutError.
+        """Wait until the word has come; raises TimeoutError.
 
-        This costs one turn of the loop less than `shield`."""
+        This costs one turn of the loop less than `shield`.
+        """
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[None] = loop.create_future()
         self._waiting.append(waiter)

@@ -23,7 +23,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address, ip_interface, ip_network
-from typing import Any
 
 import msgspec
 
@@ -262,7 +261,7 @@ def _texts(annotations: Mapping[str, str], name: str) -> tuple[str, ...]:
         raise _refused(name, value, 'a JSON list of strings, such as ["..."]') from None
 
 
-def _refused(name: str, value: Any, rule: str) -> CNIError:
+def _refused(name: str, value: object, rule: str) -> CNIError:
     return CNIError(
         Code.INVALID_CONFIG, f"annotation {PREFIX}{name}: {value!r} is not {rule}", "of the pod"
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from cni.request.request import Request
 from libcalico.model import WorkloadEndpointPort
@@ -51,7 +51,7 @@ class RuntimePodSource:
         )
 
 
-def _named_ports(document: Mapping[str, Any]) -> list[WorkloadEndpointPort]:
+def _named_ports(document: Mapping[str, object]) -> list[WorkloadEndpointPort]:
     """`args.cni.ports`: a list of {name, protocol, port}, as a pod's container ports."""
     args = document.get("args")
     cni = args.get("cni") if isinstance(args, Mapping) else None
@@ -67,7 +67,7 @@ def _named_ports(document: Mapping[str, Any]) -> list[WorkloadEndpointPort]:
     return named
 
 
-def _mapped_ports(document: Mapping[str, Any]) -> list[WorkloadEndpointPort]:
+def _mapped_ports(document: Mapping[str, object]) -> list[WorkloadEndpointPort]:
     """`runtimeConfig.portMappings` (CNI conventions), in any case of the key."""
     runtime = document.get("runtimeConfig")
     if not isinstance(runtime, Mapping):

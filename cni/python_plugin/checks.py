@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-from typing import Any
 
 from cni.python_plugin.call import (
     CONFIG,
@@ -31,7 +30,7 @@ from cni.python_plugin.call import (
 from cni.python_plugin.text import NotJSON, as_object, checked, is_text, loads, shortened
 
 
-def learn_version(call: Call, value: Any) -> None:
+def learn_version(call: Call, value: object) -> None:
     """Keep the version for error objects, when it is a short string (ERR-02, CFG-05)."""
     if value is None or (is_text(value) and value == ""):
         call.version = b"0.2.0"
@@ -110,6 +109,7 @@ def check_config(call: Call) -> None:
     if not call.config.startswith(b"{"):
         raise Failure(DECODING, prefix + b"not a JSON object")
     document = loads(call.config)
+    assert isinstance(document, dict)
     version, name = document.get("cniVersion"), document.get("name")
     learn_version(call, version)
     if name is not None and not is_text(name):
@@ -145,7 +145,7 @@ def check_version(command: bytes, version: bytes) -> None:
         raise Failure(INCOMPATIBLE, b"incompatible CNI versions", details % (shown, supported))
 
 
-def check_types(document: dict[str, Any]) -> None:
+def check_types(document: dict[str, object]) -> None:
     """Refuse a whole conflist, and plugin types with a slash (CFG-20, DLG-01)."""
     if isinstance(document.get("plugins"), list):
         raise Failure(

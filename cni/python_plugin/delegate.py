@@ -12,7 +12,6 @@ import select
 import signal
 import time
 from collections.abc import Callable
-from typing import Any
 
 from cni.python_plugin.call import (
     AGAIN,
@@ -27,7 +26,7 @@ from cni.python_plugin.call import (
 from cni.python_plugin.text import is_text, number_of, quote, text_of
 
 
-def exec_result(call: Call, message: dict[str, Any]) -> bytes:
+def exec_result(call: Call, message: dict[str, object]) -> bytes:
     """Run what an `exec` message asks for; the body of its answer."""
     plugin = text_of(message, "plugin").partition(b"\0")[0]
     limit = time.monotonic() + number_of(message, "timeout", 60)
@@ -51,7 +50,7 @@ def exec_result(call: Call, message: dict[str, Any]) -> bytes:
     )
 
 
-def delegate_environment(own: Env, given: Any) -> Env | None:
+def delegate_environment(own: Env, given: object) -> Env | None:
     """Our environment with every CNI_* replaced; None when it cannot be."""
     if not isinstance(given, dict):
         return None

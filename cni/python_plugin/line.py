@@ -9,7 +9,6 @@ import errno
 import os
 import select
 import time
-from typing import Any
 
 from cni.python_plugin.call import (
     DECODING,
@@ -97,7 +96,7 @@ class Line:
             got += chunk
         return bytes(got)
 
-    def receive(self) -> dict[str, Any]:
+    def receive(self) -> dict[str, object]:
         """The next message. Raises Lost."""
         length = int.from_bytes(self._exactly(4), "big")
         if length > FRAME_LIMIT:
@@ -162,7 +161,7 @@ def ask_daemon(call: Call) -> int:
             line.socket.close()
 
 
-def deliver(call: Call, line: Line, message: dict[str, Any]) -> int:
+def deliver(call: Call, line: Line, message: dict[str, object]) -> int:
     """Print the daemon's answer; an ADD that cannot be reported is given back."""
     out = text_of(message, "stdout")
     failed = number_of(message, "exit", 1) != 0

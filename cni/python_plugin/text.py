@@ -9,7 +9,7 @@ Tested in tests/cni/test_vectors.py.
 from __future__ import annotations
 
 import re
-from typing import Any, NoReturn, TypeGuard
+from typing import NoReturn, TypeGuard
 
 DEPTH = 512
 
@@ -140,7 +140,7 @@ class Number(str):
     """The text of a JSON number."""
 
 
-def loads(data: bytes) -> Any:
+def loads(data: bytes) -> object:
     """The value of checked JSON, numbers as text."""
     import json
 
@@ -172,7 +172,7 @@ def shortened(data: bytes, limit: int) -> bytes:
     return data[:limit]
 
 
-def as_object(data: bytes) -> dict[str, Any]:
+def as_object(data: bytes) -> dict[str, object]:
     """The object that `data` is. Raises NotJSON."""
     start, end = checked(data)
     if data[start : start + 1] != b"{":
@@ -182,18 +182,18 @@ def as_object(data: bytes) -> dict[str, Any]:
     return value
 
 
-def is_text(value: Any) -> TypeGuard[str]:
+def is_text(value: object) -> TypeGuard[str]:
     """Whether a JSON value is a string."""
     return isinstance(value, str) and not isinstance(value, Number)
 
 
-def text_of(message: dict[str, Any], key: str) -> bytes:
+def text_of(message: dict[str, object], key: str) -> bytes:
     """A member that is a string, else nothing."""
     value = message.get(key)
     return value.encode() if is_text(value) else b""
 
 
-def number_of(message: dict[str, Any], key: str, otherwise: float) -> float:
+def number_of(message: dict[str, object], key: str, otherwise: float) -> float:
     """A member that is a number, else `otherwise`."""
     value = message.get(key)
     if not isinstance(value, Number) or len(value) >= 32:

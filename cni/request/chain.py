@@ -17,7 +17,6 @@ Source: conformance PRV-01 to PRV-03, CFG-17, CFG-19, CAP-07.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 
@@ -106,7 +105,7 @@ def _filled(first: DNS, second: DNS) -> DNS:
     return DNS(**{key: value or theirs[key] for key, value in ours.items()})
 
 
-def _capability(runtime: Mapping[str, Any]) -> DNS:
+def _capability(runtime: Mapping[str, object]) -> DNS:
     """`runtimeConfig.dns`: members in any case, lists that may be null (CFG-10, CAP-09)."""
     dns = {key.lower(): value for key, value in runtime.items()}.get("dns")
     if not isinstance(dns, Mapping):

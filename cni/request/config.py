@@ -14,7 +14,6 @@ Pure. Tested in `tests/cni/test_config.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 
@@ -88,7 +87,7 @@ def parse_config(document: Document, *, lenient: bool = False) -> NetworkConfig:
     Raises CNIError 7 naming the key, unless `lenient`.
     """
     read = Reader(lenient)
-    version = document.get("cniVersion") or ""
+    version = str(document.get("cniVersion") or "")
     args = read.member(document, "args", quiet=True)
     args_cni = read.member(args, "cni", quiet=True)
     policy = read.member(document, "policy", "policy")
@@ -96,7 +95,7 @@ def parse_config(document: Document, *, lenient: bool = False) -> NetworkConfig:
     _check_kinds(read, document)
     runtime = _folded(read.member(document, "runtimeConfig", "runtimeConfig"))
     return NetworkConfig(
-        name=document.get("name") or "",
+        name=str(document.get("name") or ""),
         version=version or "0.1.0",
         result_version=version or "0.2.0",
         type=read.text(document, "type"),
@@ -174,7 +173,7 @@ def _ipam(read: Reader, ipam: Document) -> IPAM:
     )
 
 
-def _folded(document: Document) -> dict[str, Any]:
+def _folded(document: Document) -> dict[str, object]:
     return {key.lower(): value for key, value in document.items()}
 
 

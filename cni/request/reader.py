@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping
-from typing import Any
 
 from cni.request.errors import CNIError, Code
 
-Document = Mapping[str, Any]
+Document = Mapping[str, object]
 MAC_RULE = "a MAC address such as 7e:11:22:33:44:55"
 
 

@@ -20,7 +20,6 @@ import re
 from collections.abc import Mapping
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any
 
 import msgspec
 
@@ -174,7 +173,7 @@ def check_ifname(ifname: str) -> None:
         raise _environment("interface name contains / or : or whitespace characters")
 
 
-def decode_document(stdin: str | bytes) -> dict[str, Any]:
+def decode_document(stdin: str | bytes) -> dict[str, object]:
     """Return the configuration's object; raises CNIError 6 without repeating any of it."""
     try:
         document = msgspec.json.decode(stdin)
@@ -193,18 +192,20 @@ def decode_document(stdin: str | bytes) -> dict[str, Any]:
 def _depth(value: object) -> int:
     """How many objects and lists lie inside one another."""
     depth = 0
-    level: list[Any] = [value]
+    level: list[object] = [value]
     while True:
-        level = [item for item in level if isinstance(item, dict | list)]
-        if not level:
+        nested = [item for item in level if isinstance(item, dict | list)]
+        if not nested:
             return depth
         depth += 1
         level = [
-            child for item in level for child in (item.values() if isinstance(item, dict) else item)
+            child
+            for item in nested
+            for child in (item.values() if isinstance(item, dict) else item)
         ]
 
 
-def check_name(document: Mapping[str, Any]) -> None:
+def check_name(document: Mapping[str, object]) -> None:
     """Check the network's name (CFG-04)."""
     name = document.get("name")
     if name is not None and not isinstance(name, str):
@@ -221,7 +222,7 @@ def check_command(command: str) -> None:
         raise _environment(f"unknown CNI_COMMAND: {command}")
 
 
-def check_version(command: str, document: Mapping[str, Any]) -> None:
+def check_version(command: str, document: Mapping[str, object]) -> None:
     """Check that we speak `cniVersion` and that it knows the command (VER-06 to VER-10)."""
     version = document.get("cniVersion")
     if version is not None and not isinstance(version, str):
@@ -246,7 +247,7 @@ def _parsed(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in parts) + (0,) * (3 - len(parts))
 
 
-def check_types(document: Mapping[str, Any], *, lenient: bool = False) -> None:
+def check_types(document: Mapping[str, object], *, lenient: bool = False) -> None:
     """Refuse a whole conflist, and plugin types with a slash (CFG-20, DLG-01)."""
     if lenient:
         return

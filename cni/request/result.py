@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Literal, TypedDict
 
 import msgspec
 
@@ -79,6 +79,61 @@ class Result(msgspec.Struct, frozen=True):
     dns: DNS = DNS()
 
 
+class InterfaceDocument(TypedDict, total=False):
+    """An entry of `interfaces` as JSON."""
+
+    name: str
+    mac: str
+    mtu: int
+    sandbox: str
+    socketPath: str
+    pciID: str
+
+
+class IPDocument(TypedDict, total=False):
+    """An entry of `ips` as JSON; `version` in the typed shape alone."""
+
+    version: str
+    interface: int
+    address: str
+    gateway: str
+
+
+class RouteDocument(TypedDict, total=False):
+    """An entry of `routes` as JSON."""
+
+    dst: str
+    gw: str
+    mtu: int
+    advmss: int
+    priority: int
+    table: int
+    scope: int
+
+
+class FamilyDocument(TypedDict, total=False):
+    """`ip4` or `ip6` of the flat shape as JSON."""
+
+    ip: str
+    gateway: str
+    routes: list[RouteDocument]
+
+
+class ResultDocument(TypedDict, total=False):
+    """A result as JSON, in any of the three shapes."""
+
+    cniVersion: str
+    interfaces: list[InterfaceDocument]
+    ips: list[IPDocument]
+    routes: list[RouteDocument]
+    dns: dict[str, object]
+    ip4: FamilyDocument
+    ip6: FamilyDocument
+
+
+FAMILY_KEYS: tuple[tuple[int, Literal["ip4", "ip6"]], ...] = ((4, "ip4"), (6, "ip6"))
+
+
 def encode(result: Result, version: str) -> bytes:
     """Return the JSON of `result` in `version`, with a newline.
 
@@ -100,13 +155,13 @@ def encode(result: Result, version: str) -> bytes:
     return msgspec.json.encode(body) + b"\n"
 
 
-def as_document(result: Result, version: str) -> dict[str, Any]:
+def as_document(result: Result, version: str) -> ResultDocument:
     """Return the decoded JSON of `encode`, for instance as `prevResult` of the next plugin."""
-    document: dict[str, Any] = msgspec.json.decode(encode(result, version))
+    document: ResultDocument = msgspec.json.decode(encode(result, version))
     return document
 
 
-def decode(document: Mapping[str, Any] | bytes | str, default_version: str = "") -> Result:
+def decode(document: Mapping[str, object] | bytes | str, default_version: str = "") -> Result:
     """Return the result that a plugin printed or a runtime handed over as `prevResult`.
 
     It is read by its own `cniVersion`, or by `default_version` when it has none (CNV-14,
@@ -130,9 +185,9 @@ def decode(document: Mapping[str, Any] | bytes | str, default_version: str = "")
 # Writing
 
 
-def _plain(result: Result, version: str) -> dict[str, Any]:
+def _plain(result: Result, version: str) -> ResultDocument:
     extras = version == "1.1.0"
-    body: dict[str, Any] = {"cniVersion": version}
+    body: ResultDocument = {"cniVersion": version}
     if result.interfaces:
         body["interfaces"] = [_interface(i, extras) for i in result.interfaces]
     if result.ips:
@@ -144,35 +199,35 @@ def _plain(result: Result, version: str) -> dict[str, Any]:
     return body
 
 
-def _typed(result: Result, version: str) -> dict[str, Any]:
+def _typed(result: Result, version: str) -> ResultDocument:
     body = _plain(result, version)
     if result.ips:
-        body["ips"] = [{"version": str(ip.address.version)} | _ip(ip) for ip in result.ips]
+        body["ips"] = [{"version": str(ip.address.version), **_ip(ip)} for ip in result.ips]
     body.setdefault("dns", {})
     return body
 
 
-def _flat(result: Result, version: str) -> dict[str, Any]:
-    body: dict[str, Any] = {"cniVersion": version}
-    for family in (4, 6):
+def _flat(result: Result, version: str) -> ResultDocument:
+    body: ResultDocument = {"cniVersion": version}
+    for family, key in FAMILY_KEYS:
         first = next((ip for ip in result.ips if ip.address.version == family), None)
         if first is None:
             continue
-        entry: dict[str, Any] = {"ip": str(first.address)}
+        entry: FamilyDocument = {"ip": str(first.address)}
         if first.gateway is not None:
             entry["gateway"] = str(first.gateway)
         routes = [_route(r, extras=False) for r in result.routes if r.dst.version == family]
         if routes:
             entry["routes"] = routes
-        body[f"ip{family}"] = entry
+        body[key] = entry
     if len(body) == 1:
         raise CNIError(Code.INVALID_CONFIG, "cannot convert: no valid IP addresses")
     body["dns"] = _dns(result.dns)
     return body
 
 
-def _interface(interface: Interface, extras: bool) -> dict[str, Any]:
-    body: dict[str, Any] = {"name": interface.name}
+def _interface(interface: Interface, extras: bool) -> InterfaceDocument:
+    body: InterfaceDocument = {"name": interface.name}
     if interface.mac:
         body["mac"] = interface.mac.lower()
     if extras and interface.mtu:
@@ -186,8 +241,8 @@ def _interface(interface: Interface, extras: bool) -> dict[str, Any]:
     return body
 
 
-def _ip(ip: IPConfig) -> dict[str, Any]:
-    body: dict[str, Any] = {}
+def _ip(ip: IPConfig) -> IPDocument:
+    body: IPDocument = {}
     if ip.interface is not None:
         body["interface"] = ip.interface
     body["address"] = str(ip.address)
@@ -196,29 +251,33 @@ def _ip(ip: IPConfig) -> dict[str, Any]:
     return body
 
 
-def _route(route: Route, extras: bool) -> dict[str, Any]:
-    body: dict[str, Any] = {"dst": str(route.dst)}
+def _route(route: Route, extras: bool) -> RouteDocument:
+    body: RouteDocument = {"dst": str(route.dst)}
     if route.gw is not None:
         body["gw"] = str(route.gw)
     if not extras:
         return body
-    for key in ("mtu", "advmss", "priority"):
-        if value := getattr(route, key):
-            body[key] = value
-    for key in ("table", "scope"):
-        if (value := getattr(route, key)) is not None:
-            body[key] = value
+    if route.mtu:
+        body["mtu"] = route.mtu
+    if route.advmss:
+        body["advmss"] = route.advmss
+    if route.priority:
+        body["priority"] = route.priority
+    if route.table is not None:
+        body["table"] = route.table
+    if route.scope is not None:
+        body["scope"] = route.scope
     return body
 
 
-def _dns(dns: DNS) -> dict[str, Any]:
+def _dns(dns: DNS) -> dict[str, object]:
     return {key: value for key, value in msgspec.structs.asdict(dns).items() if value}
 
 
 # Reading
 
 
-def _read_flat(document: Mapping[str, Any]) -> Result:
+def _read_flat(document: Mapping[str, object]) -> Result:
     ips: list[IPConfig] = []
     routes: list[Route] = []
     for key in ("ip4", "ip6"):
@@ -229,7 +288,7 @@ def _read_flat(document: Mapping[str, Any]) -> Result:
     return Result((), tuple(ips), tuple(routes), _read_dns(document))
 
 
-def _read_listed(document: Mapping[str, Any]) -> Result:
+def _read_listed(document: Mapping[str, object]) -> Result:
     return Result(
         tuple(_read_interface(i) for i in _list(document, "interfaces")),
         tuple(_read_ip(ip) for ip in _list(document, "ips")),
@@ -238,7 +297,7 @@ def _read_listed(document: Mapping[str, Any]) -> Result:
     )
 
 
-def _read_interface(entry: Mapping[str, Any]) -> Interface:
+def _read_interface(entry: Mapping[str, object]) -> Interface:
     return Interface(
         name=_text(entry, "name"),
         mac=_text(entry, "mac").lower(),
@@ -249,7 +308,7 @@ def _read_interface(entry: Mapping[str, Any]) -> Interface:
     )
 
 
-def _read_ip(entry: Mapping[str, Any]) -> IPConfig:
+def _read_ip(entry: Mapping[str, object]) -> IPConfig:
     return IPConfig(
         _cidr(entry, "address", "ips"),
         _address(entry, "gateway", "ips"),
@@ -257,7 +316,7 @@ def _read_ip(entry: Mapping[str, Any]) -> IPConfig:
     )
 
 
-def _read_route(entry: Mapping[str, Any], where: str) -> Route:
+def _read_route(entry: Mapping[str, object], where: str) -> Route:
     return Route(
         dst=_cidr(entry, "dst", where),
         gw=_address(entry, "gw", where),
@@ -269,7 +328,7 @@ def _read_route(entry: Mapping[str, Any], where: str) -> Route:
     )
 
 
-def _read_dns(document: Mapping[str, Any]) -> DNS:
+def _read_dns(document: Mapping[str, object]) -> DNS:
     entry = _object(document, "dns")
     return DNS(
         nameservers=_texts(entry, "nameservers"),
@@ -283,7 +342,7 @@ def _unreadable(where: str, why: str) -> CNIError:
     return CNIError(Code.DECODING_FAILURE, f"could not parse a CNI result: {where}: {why}")
 
 
-def _object(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+def _object(document: Mapping[str, object], key: str) -> Mapping[str, object]:
     value = document.get(key)
     if value is None:
         return {}
@@ -292,7 +351,7 @@ def _object(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return value
 
 
-def _list(document: Mapping[str, Any], key: str) -> Sequence[Mapping[str, Any]]:
+def _list(document: Mapping[str, object], key: str) -> Sequence[Mapping[str, object]]:
     value = document.get(key)
     if value is None:
         return ()
@@ -301,7 +360,7 @@ def _list(document: Mapping[str, Any], key: str) -> Sequence[Mapping[str, Any]]:
     return value
 
 
-def _text(document: Mapping[str, Any], key: str) -> str:
+def _text(document: Mapping[str, object], key: str) -> str:
     value = document.get(key)
     if value is None:
         return ""
@@ -310,7 +369,7 @@ def _text(document: Mapping[str, Any], key: str) -> str:
     return value
 
 
-def _texts(document: Mapping[str, Any], key: str) -> tuple[str, ...]:
+def _texts(document: Mapping[str, object], key: str) -> tuple[str, ...]:
     value = document.get(key)
     if value is None:
         return ()
@@ -319,7 +378,7 @@ def _texts(document: Mapping[str, Any], key: str) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _number(document: Mapping[str, Any], key: str) -> int | None:
+def _number(document: Mapping[str, object], key: str) -> int | None:
     value = document.get(key)
     if value is None:
         return None
@@ -330,7 +389,7 @@ def _number(document: Mapping[str, Any], key: str) -> int | None:
     return value
 
 
-def _address(document: Mapping[str, Any], key: str, where: str) -> Address | None:
+def _address(document: Mapping[str, object], key: str, where: str) -> Address | None:
     text = _text(document, key)
     if not text:
         return None
@@ -345,7 +404,7 @@ def _unmapped(address: Address) -> Address:
     return address if mapped is None else mapped
 
 
-def _cidr(document: Mapping[str, Any], key: str, where: str) -> Interface4or6:
+def _cidr(document: Mapping[str, object], key: str, where: str) -> Interface4or6:
     text = _text(document, key)
     try:
         if "/" not in text:

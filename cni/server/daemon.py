@@ -13,7 +13,6 @@ import contextlib
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from cni.node.cluster import Cluster
 from cni.node.daemon_context import DaemonContext, Settings
@@ -200,7 +199,7 @@ class Daemon:
                 key = ResourceKey("Node", self.context.node)
                 await require_room(self.context.store, key)
 
-    def _status(self) -> dict[str, Any]:
+    def _status(self) -> dict[str, object]:
         return {
             "version": our_version(),
             "node": self.context.node,

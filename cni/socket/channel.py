@@ -28,7 +28,6 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import Any
 
 from cni.socket import protocol
 from libcalico.process import tasks
@@ -287,7 +286,7 @@ class _Door:
             self.tasks[task] = channel
             task.add_done_callback(self.tasks.pop)
 
-    def _rest(self, until: Coroutine[Any, Any, None]) -> None:
+    def _rest(self, until: Coroutine[object, object, None]) -> None:
         """Leave connections in the kernel's queue until the pause ends."""
         self._loop.remove_reader(self._listener.fileno())
 

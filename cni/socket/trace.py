@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Any
+from typing import TypedDict
 
 from prometheus_client import REGISTRY, Counter, Gauge
 from prometheus_client.core import SummaryMetricFamily
@@ -58,6 +58,15 @@ RESTORED = Gauge(
 KEPT = 50
 
 
+class TraceSummary(TypedDict):
+    """A trace in the status file, times in milliseconds."""
+
+    command: str
+    subject: str
+    total_ms: float
+    stages: dict[str, float]
+
+
 class Trace:
     """The stages of one call, in order."""
 
@@ -91,7 +100,7 @@ class Trace:
         """Seconds from the beginning to the last mark."""
         return self._last - self.began
 
-    def summary(self) -> Mapping[str, Any]:
+    def summary(self) -> TraceSummary:
         """The trace for the status file, in milliseconds."""
         return {
             "command": self.command,
@@ -122,6 +131,6 @@ class Traces:
             STAGES.observe(trace.command, name, seconds)
         STAGES.observe(trace.command, "total", trace.total)
 
-    def summaries(self) -> list[Mapping[str, Any]]:
+    def summaries(self) -> list[TraceSummary]:
         """The last traces, newest last."""
         return [trace.summary() for trace in self._kept]

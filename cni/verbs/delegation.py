@@ -21,7 +21,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_network
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -112,7 +112,7 @@ class Delegate:
             + (", ".join(self.pod_cidrs) if self.pod_cidrs else "empty"),
         )
 
-    async def _call(self, command: str, config: Mapping[str, Any]) -> str:
+    async def _call(self, command: str, config: Mapping[str, object]) -> str:
         env = {key: value for key, value in self.request.env.items() if key.startswith("CNI_")}
         env["CNI_COMMAND"] = command
         env["CNI_ARGS"] = delegate_args(env.get("CNI_ARGS", ""))
@@ -125,7 +125,7 @@ class Delegate:
         raise _error_of(plugin, ended)
 
 
-def with_pod_cidr(document: Mapping[str, Any], cidr: Callable[[int], str]) -> dict[str, Any]:
+def with_pod_cidr(document: Mapping[str, object], cidr: Callable[[int], str]) -> dict[str, object]:
     """The configuration with `usePodCidr` and `usePodCidrIPv6` (any case) replaced by `cidr`.
 
     They stand in `ipam.subnet` or in `ipam.ranges[][].subnet`.
@@ -146,7 +146,7 @@ def with_pod_cidr(document: Mapping[str, Any], cidr: Callable[[int], str]) -> di
     return changed
 
 
-def _replaced(entry: Any, cidr: Callable[[int], str]) -> Any:
+def _replaced(entry: object, cidr: Callable[[int], str]) -> object:
     if not isinstance(entry, Mapping):
         return entry
     copy = dict(entry)
@@ -154,7 +154,7 @@ def _replaced(entry: Any, cidr: Callable[[int], str]) -> Any:
     return copy
 
 
-def _replace(holder: dict[str, Any], cidr: Callable[[int], str]) -> None:
+def _replace(holder: dict[str, object], cidr: Callable[[int], str]) -> None:
     subnet = holder.get("subnet")
     family = POD_CIDR.get(subnet.lower()) if isinstance(subnet, str) else None
     if family:

@@ -10,7 +10,6 @@ Tested in tests/cni_conformance/test_runtimes.py.
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 import msgspec
 
@@ -66,7 +65,7 @@ async def _create(context: DaemonContext, network: str, *, kubernetes: bool) -> 
 
 
 def _document(network: str, *, kubernetes: bool) -> bytes:
-    inbound: dict[str, Any] = {"action": "Allow"}
+    inbound: dict[str, object] = {"action": "Allow"}
     if not kubernetes:
         inbound["source"] = {"selector": f"has({network})"}
         try:

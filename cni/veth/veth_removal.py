@@ -18,7 +18,6 @@ import errno
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from linux import links
 from linux.link_removals import LinkRemovals
@@ -26,6 +25,9 @@ from linux.netlink import Socket
 
 BATCHES = 3
 """How many batches may be with the kernel at a time: each holds a thread until it tidied up."""
+
+Outcomes = list[bool | Exception]
+"""For each removal whether there was a link, or why it stays."""
 
 
 @dataclass(slots=True, eq=False)
@@ -49,7 +51,7 @@ class _Removal:
 class VethRemover:
     """Removes the pairs of one daemon. `start` runs blocking calls in a thread."""
 
-    def __init__(self, start: Callable[..., asyncio.Future[Any]]) -> None:
+    def __init__(self, start: Callable[..., asyncio.Future[Outcomes]]) -> None:
         self._start = start
         self._waiting: list[_Removal] = []
         self._leaving: dict[tuple[str, str], _Removal] = {}
@@ -92,7 +94,7 @@ class VethRemover:
             removal.end(True)
             self._go_on()
 
-    def _ended(self, removals: Sequence[_Removal], work: asyncio.Future[Any]) -> None:
+    def _ended(self, removals: Sequence[_Removal], work: asyncio.Future[Outcomes]) -> None:
         self._running -= 1
         error = asyncio.CancelledError() if work.cancelled() else work.exception()
         outcomes = [error] * len(removals) if error else work.result()
@@ -108,14 +110,14 @@ class VethRemover:
             self._departures.close()
 
 
-def remove_all(targets: Sequence[tuple[str, str]], group: int) -> list[bool | Exception]:
+def remove_all(targets: Sequence[tuple[str, str]], group: int) -> Outcomes:
     """Remove those of these (name, mark) that are there: whether it was, or why not, each.
 
     Blocks 15 to 40 ms. Raises `KernelError` when the socket fails.
     """
     with Socket() as host:
         looks = host.transact([links.request(name) for name, _ in targets])
-        outcomes: list[bool | Exception] = []
+        outcomes: Outcomes = []
         indexes: list[int] = []
         places: list[int] = []
         for place, ((name, mark), look) in enumerate(zip(targets, looks, strict=True)):

@@ -415,7 +415,7 @@ async def test_the_log_the_status_file_and_the_metrics_tell_of_an_add(
             line = f'calico_cni_stage_seconds_count{{command="ADD",stage="{stage}"}}'
             assert line in metrics
         assert (await asyncio.to_thread(read, "/liveness")).endswith("200")
-        found = daemon._status()["traces"][-1]
+        found = daemon._traces.summaries()[-1]
         assert found["command"] == "ADD"
         assert set(found["stages"]) >= {"names", "plan", "wire", "commit"}
         await until((node.settings.status / "cni.json").exists)

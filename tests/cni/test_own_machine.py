@@ -158,7 +158,7 @@ async def test_a_node_that_cannot_be_read_is_named_with_its_field(
                 refused = await node.add(pod, plugin=plugin)
                 assert (refused.status, refused.error["code"]) == (1, 11)
                 assert "cannot be read: Node(node1): spec.bgp.ipv4Address" in refused.error["msg"]
-            (told,) = daemon._status()["conditions"]
+            (told,) = daemon._conditions()
             assert told["object"] == "Node(node1)"
             assert "spec.bgp.ipv4Address" in told["reason"]
             node.etcd.delete(path)

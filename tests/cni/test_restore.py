@@ -215,7 +215,7 @@ async def test_what_another_one_has_by_now_is_left_and_told(
             daemon.context.records.comparison_due.set()
             await until(lambda: daemon.restorer.lost)
             assert address.partition("/")[0] in str(daemon.restorer.lost)
-            (told,) = daemon._status()["conditions"]
+            (told,) = daemon._conditions()
             assert told["object"] == "default/web-1 eth0"
             assert "other" in told["reason"]
             assert "start it again" in told["reason"]

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from cni.client import Attachment, Client, Network, PluginFailed, parse
+from cni.request.result import ResultDocument
 from tests.cni.executable import FULL_SIZE
 from tests.cni.world import WAITS, container_id
 from tests.cni_conformance.registry import Checks
@@ -112,7 +113,7 @@ class Site:
     @contextmanager
     def added(
         self, network: Network, name: str = "web-1", **capabilities: Any
-    ) -> Iterator[tuple[Namespace, dict[str, Any], Attachment]]:
+    ) -> Iterator[tuple[Namespace, ResultDocument, Attachment]]:
         """A pod in a network, gone again at the end without a trace."""
         with self.stage.pod() as pod:
             to = self.attachment(pod, name, **capabilities)
@@ -191,7 +192,7 @@ def until(condition: Any) -> None:
         time.sleep(0.1)
 
 
-def address_of(result: dict[str, Any]) -> str:
+def address_of(result: ResultDocument) -> str:
     """The first address."""
     return str(result["ips"][0]["address"]).partition("/")[0]
 
@@ -376,7 +377,7 @@ def other_neighbours(stage: Stage) -> None:
         stage.node.assert_clean()
 
 
-def _ours(result: dict[str, Any]) -> str:
+def _ours(result: ResultDocument) -> str:
     found = [str(ip["address"]).partition("/")[0] for ip in result["ips"]]
     return next(address for address in found if address.startswith("10."))
 

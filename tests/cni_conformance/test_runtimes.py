@@ -136,7 +136,7 @@ def capabilities_as_they_are_sent(stage: Stage) -> None:
     declared = {"portMappings": True, "dns": True, "bandwidth": False}
     ours = network_config({"capabilities": declared})
     chain = network(ours)
-    stdin = configured(chain, ours, None, supplied)
+    stdin: dict[str, Any] = dict(configured(chain, ours, None, supplied))
     assert set(stdin["runtimeConfig"]) == {"portMappings", "dns"}
     assert "runtimeConfig" not in configured(network(), network_config(), None, supplied)
     client = client_of(stage)

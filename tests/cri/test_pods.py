@@ -81,7 +81,9 @@ def test_many_at_once(node: World) -> None:
 def both_families(node: World) -> Iterator[None]:
     """A list whose pods have two addresses."""
     document = default_conflist()
-    document["plugins"][0]["ipam"] |= {"assign_ipv4": "true", "assign_ipv6": "true"}
+    ipam = document["plugins"][0]["ipam"]
+    assert isinstance(ipam, dict)
+    ipam |= {"assign_ipv4": "true", "assign_ipv6": "true"}
     document["plugins"].append(dict(CHAINED["portmap"]))
     node.apply(POOL6)
     node.reinstall("--configuration-only", CNI_NETWORK_CONFIG=json.dumps(document))
