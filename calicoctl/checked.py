@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import click
 
@@ -17,6 +16,7 @@ from calicoctl.documents import InputDocument
 from calicoctl.no_effect import no_effect
 from calicoctl.unenforced import notices, refused
 from libcalico.errors import InvalidValue, MuslinError
+from libcalico.model import Resource
 from libcalico.model.base.meta import API_VERSION
 from libcalico.model.validation.validate import problems
 
@@ -29,11 +29,11 @@ ACCEPT_UNENFORCED = click.option(
 class Prepared:
     """A resource ready to write; `legacy` when it came from a first-generation document."""
 
-    resource: Any
+    resource: Resource
     legacy: bool = False
 
 
-def complaints(resource: Any, accept_unenforced: bool) -> list[InvalidValue]:
+def complaints(resource: Resource, accept_unenforced: bool) -> list[InvalidValue]:
     """Everything that speaks against storing a resource."""
     return (
         problems(resource) + no_effect(resource) + ([] if accept_unenforced else refused(resource))
@@ -67,7 +67,7 @@ def prepared_all(
     return prepared, errors
 
 
-def planned_resources(documents: Sequence[InputDocument], namespace: str) -> list[Any]:
+def planned_resources(documents: Sequence[InputDocument], namespace: str) -> list[Resource]:
     """The resources that a plan takes as written; nothing is stored.
 
     Raises MuslinError with all that is wrong with them.

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[..., object])
 Table = Mapping[str, tuple[str, str]]
 
 COMMANDS: dict[str, tuple[str, str]] = {

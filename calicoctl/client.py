@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace as replaced
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -33,6 +32,7 @@ from libcalico.datastore.interface import (
     Selection,
 )
 from libcalico.errors import AlreadyExists, InvalidValue, MuslinError, NotFound
+from libcalico.model import Resource
 from libcalico.model.base.meta import Metadata, stamp
 from libcalico.model.defaults import apply_defaults
 from libcalico.model.keys import ResourceKey
@@ -53,7 +53,7 @@ KUBERNETES_POLICIES = "knp.default."
 """How the policies begin that the Kubernetes API owns: `libcalico.conversion.POLICY_PREFIX`."""
 
 
-def prepare(resource: Any, namespace: str) -> Any:
+def prepare(resource: Resource, namespace: str) -> Resource:
     """The input with namespace, generated name and defaults filled in.
 
     `namespace` is `-n`, or empty. Raises `MuslinError` when the two do not fit.
@@ -64,7 +64,7 @@ def prepare(resource: Any, namespace: str) -> Any:
     return resource
 
 
-def _with_namespace(resource: Any, namespace: str) -> Any:
+def _with_namespace(resource: Resource, namespace: str) -> Resource:
     own = resource.metadata.namespace
     if not KINDS[resource.kind].namespaced:
         if own:
@@ -147,7 +147,7 @@ class Client:
         broken = [f"{key}: {reason}" for key, reason in listing.broken]
         return Result(kind, entries, listing=True, revision=listing.revision, broken=broken)
 
-    async def create(self, resource: Any) -> None:
+    async def create(self, resource: Resource) -> None:
         """Store a new resource; raises `AlreadyExists`."""
         key = key_of(resource)
         _refuse_read_only(key, "Create")
@@ -162,7 +162,7 @@ class Client:
                 raise MuslinError(f"{key} was not created: {conflict}; try again") from None
             raise AlreadyExists(f"resource already exists: {key}") from None
 
-    async def update(self, resource: Any) -> None:
+    async def update(self, resource: Resource) -> None:
         """Replace a resource that exists; raises `NotFound`, or `MuslinError` when out of date."""
         version = resource.metadata.resourceVersion
         await self.modify(
@@ -172,7 +172,7 @@ class Client:
     async def modify(
         self,
         key: ResourceKey,
-        change: Callable[[Any], Any],
+        change: Callable[[Resource], Resource],
         operation: str,
         version: str = "",
         whole: bool = False,
@@ -217,7 +217,7 @@ class Client:
             f"update conflict: {key}: others changed it {UPDATE_TRIES} times meanwhile"
         )
 
-    async def apply(self, resource: Any, within: float = 0.0) -> None:
+    async def apply(self, resource: Resource, within: float = 0.0) -> None:
         """Create, or update where it exists; `within` seconds it is to be confirmed, if any."""
         try:
             await self.create(unconfirmed(resource, None, within) if within else resource)
@@ -226,7 +226,7 @@ class Client:
                 await self.update(resource)
                 return
 
-            def change(old: Any) -> Any:
+            def change(old: Resource) -> Resource:
                 return unconfirmed(_merged(resource, old), old, within)
 
             version = resource.metadata.resourceVersion
@@ -270,7 +270,7 @@ def _completed(entry: Entry) -> Entry:
     return Entry(entry.key, apply_defaults(entry.value), entry.revision, entry.raw)
 
 
-def _fresh(resource: Any) -> Any:
+def _fresh(resource: Resource) -> Resource:
     given = resource.metadata
     metadata = Metadata(
         name=given.name,
@@ -281,7 +281,7 @@ def _fresh(resource: Any) -> Any:
     return stamp(replace(resource, metadata=metadata))
 
 
-def _merged(resource: Any, stored: Any) -> Any:
+def _merged(resource: Resource, stored: Resource) -> Resource:
     if stored is None:
         return _fresh(resource)
     metadata = replace(

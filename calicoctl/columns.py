@@ -9,10 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
 
 from libcalico.errors import MuslinError
-from libcalico.model.resources.policy import tier_of
+from libcalico.model import (
+    BGPPeer,
+    Node,
+    Profile,
+    Resource,
+    StagedKubernetesNetworkPolicy,
+    Tier,
+    WorkloadEndpoint,
+)
+from libcalico.model.resources.policy import Tiered, tier_of
 
 DEFAULT_AS_NUMBER = 64512
 
@@ -24,7 +32,8 @@ class Context:
     global_as: str = str(DEFAULT_AS_NUMBER)
 
 
-Cell = Callable[[Any, Context], str]
+Cell = Callable[..., str]
+"""The text of a cell: of a resource of the kind that the column is of, and the context."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +66,11 @@ def _go_float(value: float) -> str:
     return f"{'-' if sign else ''}{mantissa}e{'-' if exponent < 0 else '+'}{abs(exponent):02d}"
 
 
-def _name(resource: Any, _: Context) -> str:
+def _name(resource: Resource, _: Context) -> str:
     return str(resource.metadata.name)
 
 
-def _namespace(resource: Any, _: Context) -> str:
+def _namespace(resource: Resource, _: Context) -> str:
     return str(resource.metadata.namespace)
 
 
@@ -70,7 +79,7 @@ def _spec(attribute: str) -> Cell:
 
 
 def _or(attribute: str, missing: str) -> Cell:
-    def cell(resource: Any, _: Context) -> str:
+    def cell(resource: Resource, _: Context) -> str:
         value = getattr(resource.spec, attribute)
         return missing if value is None or value == "" else go_text(value)
 
@@ -81,35 +90,35 @@ def _joined(attribute: str) -> Cell:
     return lambda resource, _: ",".join(str(item) for item in getattr(resource.spec, attribute))
 
 
-def _peer_node(resource: Any, _: Context) -> str:
+def _peer_node(resource: BGPPeer, _: Context) -> str:
     return str(resource.spec.node or resource.spec.nodeSelector or "(global)")
 
 
 def _node_bgp(attribute: str) -> Cell:
-    def cell(resource: Any, _: Context) -> str:
+    def cell(resource: Node, _: Context) -> str:
         bgp = resource.spec.bgp
         return "" if bgp is None else str(getattr(bgp, attribute) or "")
 
     return cell
 
 
-def _node_as(resource: Any, context: Context) -> str:
+def _node_as(resource: Node, context: Context) -> str:
     bgp = resource.spec.bgp
     if bgp is None:
         return ""
     return f"({context.global_as})" if bgp.asNumber is None else str(bgp.asNumber)
 
 
-def _labels(resource: Any, _: Context) -> str:
+def _labels(resource: Profile, _: Context) -> str:
     return ",".join(f"{key}={value}" for key, value in sorted(resource.spec.labelsToApply.items()))
 
 
-def _order(resource: Any, _: Context) -> str:
+def _order(resource: Tier | Tiered, _: Context) -> str:
     order = resource.spec.order
     return go_text(None if order is None else float(order))
 
 
-def _tier(resource: Any, _: Context) -> str:
+def _tier(resource: Tiered, _: Context) -> str:
     return tier_of(resource)
 
 
@@ -119,7 +128,7 @@ def joined_short(items: Sequence[str], limit: int = 80) -> str:
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
-def _nats(resource: Any, _: Context) -> str:
+def _nats(resource: WorkloadEndpoint, _: Context) -> str:
     return ",".join(f"{{{nat.internalIP} {nat.externalIP}}}" for nat in resource.spec.ipNATs)
 
 
@@ -131,7 +140,7 @@ def _short(attribute: str) -> Cell:
     return lambda resource, _: joined_short(getattr(resource.spec, attribute))
 
 
-def _pod_selector(resource: Any, _: Context) -> str:
+def _pod_selector(resource: StagedKubernetesNetworkPolicy, _: Context) -> str:
     # Kubernetes' generated text of a label selector, which Calico's template prints.
     selector = resource.spec.podSelector
     labels = "".join(f"{key}: {value}," for key, value in sorted(selector.matchLabels.items()))
@@ -146,7 +155,7 @@ def _pod_selector(resource: Any, _: Context) -> str:
     )
 
 
-def _workload(resource: Any, _: Context) -> str:
+def _workload(resource: WorkloadEndpoint, _: Context) -> str:
     return str(resource.spec.workload or resource.spec.pod)
 
 
@@ -295,7 +304,7 @@ TABLE: dict[str, Columns] = {
 
 def table(
     kind: str,
-    resources: Sequence[Any],
+    resources: Sequence[Resource],
     headings: Sequence[str],
     context: Context,
 ) -> list[list[str]]:

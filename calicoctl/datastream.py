@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from calicoctl import yamltext
 from calicoctl.documents import InputDocument, load_text
@@ -32,7 +31,7 @@ KINDS_IN_ORDER = (
 """Tiers before policies, Nodes before what is named after them. No endpoints, no profiles:
 the new datastore makes its own."""
 
-IPAM_PARTS: tuple[tuple[str, type[Any]], ...] = (
+IPAM_PARTS: tuple[tuple[str, type[object]], ...] = (
     ("block_affinities", AffinityKey),
     ("blocks", BlockKey),
     ("handles", HandleKey),
@@ -45,20 +44,20 @@ class Stream:
 
     resources: Sequence[InputDocument]
     cluster: ClusterInformation
-    ipam: Mapping[Key, Any]
+    ipam: Mapping[Key, object]
 
 
 def render(
-    lists: Sequence[dict[str, Any]], cluster: dict[str, Any], ipam: Mapping[Key, Any]
+    lists: Sequence[dict[str, object]], cluster: dict[str, object], ipam: Mapping[Key, object]
 ) -> str:
     """The stream of resource lists, the cluster's tree, and the records of IPAM."""
     text = "".join(f"{yamltext.dump(one)}---\n" for one in lists)
     return f"{text}{DIVIDER}\n{json_text(cluster)}\n{DIVIDER}\n{json_text(ipam_tree(ipam))}\n"
 
 
-def ipam_tree(records: Mapping[Key, Any]) -> dict[str, Any]:
+def ipam_tree(records: Mapping[Key, object]) -> dict[str, object]:
     """The third part: empty parts are left out."""
-    tree: dict[str, Any] = {}
+    tree: dict[str, object] = {}
     for name, kind in IPAM_PARTS:
         pairs = [_pair(key, value) for key, value in records.items() if isinstance(key, kind)]
         if pairs:
@@ -68,7 +67,7 @@ def ipam_tree(records: Mapping[Key, Any]) -> dict[str, Any]:
     return tree
 
 
-def _pair(key: Key, value: Any) -> dict[str, Any]:
+def _pair(key: Key, value: object) -> dict[str, object]:
     return {"Key": path_of(key), "Value": json.loads(encode_value(key, value)), "TTL": 0}
 
 
@@ -94,7 +93,7 @@ def parse(text: str, source: str) -> Stream:
     return Stream(load_text(resources, source), information, _records(ipam, source))
 
 
-def _json(text: str, what: str, source: str) -> dict[str, Any]:
+def _json(text: str, what: str, source: str) -> dict[str, object]:
     try:
         tree = json.loads(text, object_pairs_hook=_unique)
     except ValueError as error:
@@ -104,7 +103,7 @@ def _json(text: str, what: str, source: str) -> dict[str, Any]:
     return tree
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     members = dict(pairs)
     if len(members) < len(pairs):
         names = [name for name, _ in pairs]
@@ -113,13 +112,13 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return members
 
 
-def _records(text: str, source: str) -> dict[Key, Any]:
+def _records(text: str, source: str) -> dict[Key, object]:
     tree = _json(text, "the part of IPAM", source)
     known = {name for name, _ in IPAM_PARTS} | {"config"}
     if unknown := sorted(set(tree) - known):
         raise InvalidValue(unknown[0], "", "is none of " + ", ".join(sorted(known)), source)
-    records: dict[Key, Any] = {}
-    parts: tuple[tuple[str, type[Any]], ...] = (*IPAM_PARTS, ("config", IPAMConfigKey))
+    records: dict[Key, object] = {}
+    parts: tuple[tuple[str, type[object]], ...] = (*IPAM_PARTS, ("config", IPAMConfigKey))
     for name, kind in parts:
         pairs = tree.get(name) or []
         for index, pair in enumerate(pairs if isinstance(pairs, list) else [pairs]):

@@ -14,11 +14,11 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from calicoctl import aliases, yamltext
 from libcalico.errors import InvalidValue, MuslinError, UnsupportedKind
 from libcalico.legacy import convert_document, is_legacy, legacy_problems
+from libcalico.model import Resource
 from libcalico.model.base.meta import API_VERSION
 from libcalico.model.base.shape import UNKNOWN_FIELD, shape_problems
 from libcalico.model.codec import resource_from_tree
@@ -33,7 +33,7 @@ class InputDocument:
     """One resource as the operator wrote it: typed, with the text it came from."""
 
     kind: str
-    resource: Any
+    resource: Resource
     source: str
     text: yamltext.Document
     path: str = ""
@@ -125,19 +125,19 @@ def load_text(text: str | bytes, source: str) -> list[InputDocument]:
 class Single:
     """What stands at one path of a document: a resource, or what is wrong with a list there."""
 
-    value: Any
+    value: object
     path: str
     problem: str = ""
 
 
-def opened(value: Any, path: str) -> Iterator[Single]:
+def opened(value: object, path: str) -> Iterator[Single]:
     """The single resources in a document: lists of all shapes opened up. Pure."""
     if isinstance(value, list):
         for index, item in enumerate(value):
             yield from opened(item, f"{path}[{index}]")
         return
     kind = value.get("kind") if isinstance(value, dict) else None
-    if not isinstance(kind, str) or not kind.endswith("List"):
+    if not isinstance(value, dict) or not isinstance(kind, str) or not kind.endswith("List"):
         yield Single(value, path)
         return
     for field, problem in _of_list(value, kind):
@@ -155,7 +155,7 @@ def opened(value: Any, path: str) -> Iterator[Single]:
         yield from opened(item, where)
 
 
-def _of_list(value: dict[str, Any], kind: str) -> Iterator[tuple[str, str]]:
+def _of_list(value: dict[str, object], kind: str) -> Iterator[tuple[str, str]]:
     """What is wrong with a list itself: field and problem."""
     if value.get("apiVersion") == API_VERSION and kind != "List" and kind[:-4] not in KINDS:
         yield "kind", f"kind: {kind!r} is not valid: the kind of the items, with List behind it"
@@ -166,7 +166,9 @@ def _of_list(value: dict[str, Any], kind: str) -> Iterator[tuple[str, str]]:
         yield "items", "items: must be a list"
 
 
-def resource_of(value: Any, path: str, document: yamltext.Document, source: str) -> InputDocument:
+def resource_of(
+    value: object, path: str, document: yamltext.Document, source: str
+) -> InputDocument:
     """One resource, typed; raises `MuslinError` that names every bad field with file and line."""
     place = f"{source}: line {document.line_of(path)}"
     if not isinstance(value, dict):
@@ -206,7 +208,7 @@ class _Origin:
         return f"{where}: {one}"
 
 
-def _from_legacy(value: dict[str, Any], place: str, origin: _Origin) -> dict[str, Any]:
+def _from_legacy(value: dict[str, object], place: str, origin: _Origin) -> dict[str, object]:
     try:
         origin.refuse(legacy_problems(value))
         return convert_document(value)[0]
@@ -217,7 +219,7 @@ def _from_legacy(value: dict[str, Any], place: str, origin: _Origin) -> dict[str
         raise
 
 
-def _kind(value: dict[str, Any], place: str) -> str:
+def _kind(value: dict[str, object], place: str) -> str:
     written, version = value.get("kind"), value.get("apiVersion")
     if not isinstance(written, str) or not written:
         raise MuslinError(f"{place}: kind: no kind is given; it names the type, such as IPPool")
@@ -233,7 +235,7 @@ def _kind(value: dict[str, Any], place: str) -> str:
     return kind
 
 
-def _name_in(value: dict[str, Any]) -> str:
+def _name_in(value: dict[str, object]) -> str:
     metadata = value.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
     return name if isinstance(name, str) else ""

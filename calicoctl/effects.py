@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any
 
 import click
 import msgspec
@@ -25,10 +24,11 @@ from libcalico.datastore.interface import (
     Selection,
 )
 from libcalico.errors import NO_DOCUMENT, InvalidValue, MuslinError
+from libcalico.model import Resource
 from libcalico.model.base.meta import Metadata
 from libcalico.model.keys import ResourceKey
 from libcalico.model.resources.cluster import FIXED_TIERS
-from libcalico.model.resources.policy import POLICY_KINDS, tier_of
+from libcalico.model.resources.policy import POLICY_KINDS, Policy, tier_of
 from libcalico.model.resources.pool import IPPool, IPPoolSpec
 
 SETTLE_SECONDS = 0.5
@@ -40,22 +40,22 @@ TIERED = (*POLICY_KINDS, "StagedNetworkPolicy", "StagedGlobalNetworkPolicy")
 
 
 async def before_create(
-    store: Datastore, resource: Any, allow_overlap: bool = False
+    store: Datastore, resource: Resource, allow_overlap: bool = False
 ) -> list[Check]:
     """The guards of the commit that creates the resource.
 
     Raises `MuslinError` when it does not go together with what is stored.
     """
-    if resource.kind == "IPPool":
+    if isinstance(resource, IPPool):
         from ipam.admin import overlap
 
         await overlap.check_pool(store, resource, None, allow_overlap)
     return await guards(store, resource)
 
 
-async def guards(store: Datastore, resource: Any) -> list[Check]:
+async def guards(store: Datastore, resource: Resource) -> list[Check]:
     """What must still hold when a resource is written: a policy's tier exists."""
-    if resource.kind not in POLICY_KINDS:
+    if not isinstance(resource, Policy):
         return []
     key = ResourceKey("Tier", tier_of(resource))
     tier = await store.get(key)
@@ -70,17 +70,17 @@ async def guards(store: Datastore, resource: Any) -> list[Check]:
 
 
 async def before_update(
-    store: Datastore, old: Any, new: Any, allow_overlap: bool = False
+    store: Datastore, old: Resource | None, new: Resource, allow_overlap: bool = False
 ) -> list[Check]:
     """The guards of the commit; raises `InvalidValue` when a field changed that may not.
 
     `old` None: what is stored cannot be read.
     """
-    if new.kind == "IPPool":
+    if isinstance(new, IPPool):
         from ipam.admin import overlap
         from libcalico import pools
 
-        if old is None or pools.network_of(old) is None:
+        if not isinstance(old, IPPool) or pools.network_of(old) is None:
             # The pool before could not be used: this one is as good as new.
             return await before_create(store, new, allow_overlap)
         pools.check_update(old, new)

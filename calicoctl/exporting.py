@@ -63,9 +63,9 @@ def node_names(nodes: Iterable[Entry]) -> dict[str, str]:
     return names
 
 
-def lists(listings: Mapping[str, Listing], names: Mapping[str, str]) -> list[dict[str, Any]]:
+def lists(listings: Mapping[str, Listing], names: Mapping[str, str]) -> list[dict[str, object]]:
     """One list object a kind, in the order of the stream, ready to be applied elsewhere."""
-    result = []
+    result: list[dict[str, object]] = []
     for kind in KINDS_IN_ORDER:
         listing = listings[kind]
         items = [_exported(kind, tree(entry), names) for entry in in_order(kind, listing.entries)]
@@ -102,9 +102,9 @@ def _exported(kind: str, item: dict[str, Any], names: Mapping[str, str]) -> dict
     return item
 
 
-def ipam_records(entries: Iterable[Entry], names: Mapping[str, str]) -> dict[Key, Any]:
+def ipam_records(entries: Iterable[Entry], names: Mapping[str, str]) -> dict[Key, object]:
     """The records of IPAM with the names of nodes in Kubernetes."""
-    records: dict[Key, Any] = {}
+    records: dict[Key, object] = {}
     for entry in entries:
         key, value = entry.key, entry.value
         if isinstance(key, AffinityKey) and key.kind == "host":

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from ipaddress import ip_address, ip_network
-from typing import Any
 
 from libcalico import durations
 from libcalico.errors import InvalidValue
+from libcalico.model import Resource
 from libcalico.model.base.numorstring import MAX_AS_NUMBER
 from libcalico.model.resources.bgp import (
     BGPConfiguration,
@@ -29,7 +29,7 @@ Wrong = tuple[str, object, str]
 MOST_HOPS = 254
 
 
-def no_effect(resource: Any) -> list[InvalidValue]:
+def no_effect(resource: Resource) -> list[InvalidValue]:
     """The fields of a resource of which nothing can come. Pure."""
     match resource:
         case BGPPeer(spec=spec):

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -63,10 +62,11 @@ def _tier_order(entry: Entry) -> float:
     return float("inf") if order is None else order
 
 
-def tree(entry: Entry, export: bool = False) -> dict[str, Any]:
+def tree(entry: Entry, export: bool = False) -> dict[str, object]:
     """An entry as plain values in the order of Calico's JSON, `resourceVersion` filled in."""
-    plain: dict[str, Any] = msgspec.json.decode(shown_value(entry.value))
+    plain: dict[str, object] = msgspec.json.decode(shown_value(entry.value))
     metadata = plain.get("metadata", {})
+    assert isinstance(metadata, dict)
     if entry.revision:
         metadata["resourceVersion"] = str(entry.revision)
     if export:
@@ -76,8 +76,8 @@ def tree(entry: Entry, export: bool = False) -> dict[str, Any]:
     return plain
 
 
-def _plain(results: Sequence[Result], export: bool) -> Any:
-    shown: list[Any] = []
+def _plain(results: Sequence[Result], export: bool) -> object:
+    shown: list[object] = []
     for result in results:
         trees = [tree(entry, export and not result.listing) for entry in result.entries]
         if result.listing:
@@ -98,7 +98,7 @@ def as_json(results: Sequence[Result], export: bool = False) -> str:
     return json_text(_plain(results, export))
 
 
-def json_text(value: Any) -> str:
+def json_text(value: object) -> str:
     """Plain values as `as_json` writes them."""
     # The standard library's encoder is five times slower, as it indents in Python.
     text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
@@ -148,14 +148,14 @@ class ListObject:
     kind: str
     apiVersion: str
     metadata: ListMetadata
-    items: list[Any]
+    items: list[object]
 
 
 def as_template(results: Sequence[Result], template: str, context: columns.Context) -> str:
     """What a Go template makes of the results; raises `MuslinError`."""
     from calicoctl import gotemplate
 
-    shown: list[Any] = []
+    shown: list[object] = []
     for result in results:
         values = [_versioned(entry) for entry in result.entries]
         if result.listing:
@@ -171,7 +171,7 @@ def as_template(results: Sequence[Result], template: str, context: columns.Conte
     return gotemplate.render(template, shown, {"config": config})
 
 
-def _versioned(entry: Entry) -> Any:
+def _versioned(entry: Entry) -> object:
     metadata = replace(entry.value.metadata, resourceVersion=str(entry.revision))
     return replace(entry.value, metadata=metadata)
 

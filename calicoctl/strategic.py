@@ -10,7 +10,6 @@ conventions on strategic merge patch. Tested in `tests/calicoctl/test_patch.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from libcalico.errors import InvalidValue
 
@@ -18,7 +17,9 @@ DIRECTIVE = "$patch"
 _UNITED = {("metadata", "finalizers"): "", ("metadata", "ownerReferences"): "uid"}
 
 
-def merged(original: Any, patch: Mapping[str, Any], path: tuple[str, ...] = ()) -> dict[str, Any]:
+def merged(
+    original: object, patch: Mapping[str, object], path: tuple[str, ...] = ()
+) -> dict[str, object]:
     """`original` with the patch laid over it; neither is changed. Raises `InvalidValue`."""
     where = ".".join(path)
     action = patch.get(DIRECTIVE, "merge")
@@ -26,7 +27,7 @@ def merged(original: Any, patch: Mapping[str, Any], path: tuple[str, ...] = ()) 
         raise InvalidValue(f"{where}.{DIRECTIVE}".lstrip("."), action, "replace, delete or merge")
     if action == "delete":
         return {}
-    result: dict[str, Any] = {}
+    result: dict[str, object] = {}
     if action == "merge" and isinstance(original, Mapping):
         result = dict(original)
     for name, value in patch.items():
@@ -48,10 +49,11 @@ def merged(original: Any, patch: Mapping[str, Any], path: tuple[str, ...] = ()) 
     return result
 
 
-def _united(old: Any, new: list[Any], key: str) -> list[Any]:
-    def identity(item: Any) -> Any:
+def _united(old: object, new: list[object], key: str) -> list[object]:
+    def identity(item: object) -> object:
         return item.get(key) if key and isinstance(item, Mapping) else item
 
     known = [identity(item) for item in new]
-    kept = [item for item in old or [] if identity(item) not in known]
+    before = old if isinstance(old, list) else []
+    kept = [item for item in before if identity(item) not in known]
     return kept + new

@@ -8,15 +8,14 @@ Tested in `tests/calicoctl/test_validate.py`.
 
 from __future__ import annotations
 
-from typing import Any
-
 from libcalico.errors import InvalidValue
+from libcalico.model import Resource
 from libcalico.model.enforcement.table import not_enforced
 
 ENCRYPTION = ("wireguardEnabled", "wireguardEnabledV6")
 
 
-def refused(resource: Any) -> list[InvalidValue]:
+def refused(resource: Resource) -> list[InvalidValue]:
     """The fields of a resource that ask for what this release does not enforce."""
     if resource.kind != "FelixConfiguration":
         return []
@@ -33,6 +32,6 @@ def refused(resource: Any) -> list[InvalidValue]:
     ]
 
 
-def notices(resource: Any) -> list[tuple[str, str]]:
+def notices(resource: Resource) -> list[tuple[str, str]]:
     """(field path, what it means) of everything in a resource that is stored, not enforced."""
     return not_enforced(resource)

@@ -7,7 +7,6 @@ else. Tested in `tests/calicoctl/test_yamltext.py`.
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import yaml
 
@@ -31,7 +30,7 @@ class _Dumper(yaml.CSafeDumper):
     """Writes as Go does; a class of its own so that no global representer changes."""
 
 
-def _text(dumper: Any, value: str) -> Any:
+def _text(dumper: yaml.CSafeDumper, value: str) -> yaml.ScalarNode:
     style = None
     if "\n" in value:
         style = "|"
@@ -43,7 +42,7 @@ def _text(dumper: Any, value: str) -> Any:
 _Dumper.add_representer(str, _text)
 
 
-def dump(value: Any) -> str:
+def dump(value: object) -> str:
     """`value` as one YAML document, with a newline at its end."""
     text = yaml.dump(
         value,

@@ -15,7 +15,7 @@ import re
 import tarfile
 import time
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from calicoctl.diags.redact import Redactor
 
@@ -37,7 +37,7 @@ class Archive:
         descriptor = os.open(self._fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         self._file = os.fdopen(descriptor, "wb")
         self._tar = tarfile.open(fileobj=self._file, mode="w:gz")  # noqa: SIM115
-        self._index: list[dict[str, Any]] = []
+        self._index: list[dict[str, object]] = []
         self._names: set[str] = set()
 
     def add(self, name: str, content: str | bytes, form: Form = "text", source: str = "") -> None:
@@ -67,9 +67,9 @@ class Archive:
 
     def errors(self) -> list[tuple[str, str]]:
         """(name, reason) of everything that is missing."""
-        return [(one["name"], one["error"]) for one in self._index if "error" in one]
+        return [(str(one["name"]), str(one["error"])) for one in self._index if "error" in one]
 
-    def finish(self, about: dict[str, Any]) -> Path:
+    def finish(self, about: dict[str, object]) -> Path:
         """Write the index and give the archive its name."""
         index = self.redactor.tree({**about, "files": self._index})
         self._write("index.json", json.dumps(index, indent=2).encode())

@@ -10,10 +10,10 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from calicoctl import versions
 from calicoctl.diags import files, programs, store
@@ -69,7 +69,31 @@ class Done:
     notes: list[str]
 
 
-def chosen_pods(pods: Sequence[dict[str, Any]], settings: DiagsSettings) -> list[tuple[str, str]]:
+class PodMetadata(TypedDict, total=False):
+    """What is read of a pod's metadata."""
+
+    namespace: str
+    name: str
+    labels: dict[str, str] | None
+
+
+class PodSpec(TypedDict, total=False):
+    """What is read of a pod's spec."""
+
+    nodeName: str
+
+
+class Pod(TypedDict, total=False):
+    """A pod as kubectl prints it."""
+
+    metadata: PodMetadata
+    spec: PodSpec | None
+
+
+Ask = Callable[..., Awaitable[programs.Output]]
+
+
+def chosen_pods(pods: Sequence[Pod], settings: DiagsSettings) -> list[tuple[str, str]]:
     """(namespace, name) of the pods whose logs are taken: `max_logs` of each component, those on
     the nodes in focus first."""
     chosen: list[tuple[str, str]] = []
@@ -83,11 +107,11 @@ def chosen_pods(pods: Sequence[dict[str, Any]], settings: DiagsSettings) -> list
     return chosen
 
 
-def _component(pod: dict[str, Any]) -> str:
+def _component(pod: Pod) -> str:
     return str((pod["metadata"].get("labels") or {}).get("k8s-app", ""))
 
 
-def _place(pod: dict[str, Any], focus: Sequence[str]) -> int:
+def _place(pod: Pod, focus: Sequence[str]) -> int:
     node = (pod.get("spec") or {}).get("nodeName", "")
     return focus.index(node) if node in focus else len(focus)
 
@@ -178,7 +202,7 @@ async def _kubernetes(
     return []
 
 
-async def _logs(archive: Archive, settings: DiagsSettings, ask: Any) -> None:
+async def _logs(archive: Archive, settings: DiagsSettings, ask: Ask) -> None:
     listed = await ask(
         "get", "pods", "-A", "-l", f"k8s-app in ({','.join(COMPONENTS)})", "-o", "json"
     )

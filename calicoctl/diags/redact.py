@@ -17,7 +17,6 @@ import base64
 import json
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any
 from urllib.parse import quote, quote_plus
 
 HIDDEN = "REDACTED"
@@ -114,7 +113,7 @@ class Redactor:
         text = _FLAG.sub(_named, _pairs(text))
         return _WORD.sub(_named, text)
 
-    def tree(self, value: Any, name: str = "") -> Any:
+    def tree(self, value: object, name: str = "") -> object:
         """A document without secrets, by the names of its fields and the shapes of its texts."""
         if isinstance(value, dict):
             return self._mapping(value)
@@ -124,11 +123,11 @@ class Redactor:
             return self._leaf(value)
         return value
 
-    def _mapping(self, value: dict[Any, Any]) -> dict[Any, Any]:
+    def _mapping(self, value: dict[object, object]) -> dict[object, object]:
         holds_secrets = value.get("kind") == "Secret"
         named = value.get("name")
         variable = isinstance(named, str) and is_secret_name(named)
-        clean: dict[Any, Any] = {}
+        clean: dict[object, object] = {}
         for key, inner in value.items():
             hidden = (
                 is_secret_name(str(key))
@@ -139,7 +138,7 @@ class Redactor:
             clean[shown] = hide(inner) if hidden else self.tree(inner)
         return clean
 
-    def _sequence(self, value: list[Any]) -> list[Any]:
+    def _sequence(self, value: list[object]) -> list[object]:
         clean = []
         after_flag = False
         for one in value:
@@ -176,7 +175,7 @@ class Redactor:
         return self.known(yaml.safe_dump_all([self.tree(one) for one in trees], sort_keys=False))
 
 
-def yaml_documents(text: str) -> list[Any] | None:
+def yaml_documents(text: str) -> list[object] | None:
     """The documents of a YAML text, None unless every one of them is a mapping."""
     import yaml
 
@@ -191,7 +190,7 @@ def yaml_documents(text: str) -> list[Any] | None:
     return trees if trees and all(isinstance(one, dict) for one in trees) else None
 
 
-def hide(value: Any) -> Any:
+def hide(value: object) -> object:
     """Every text and number inside `value` hidden; names stay, so that one sees what was set.
 
     A reference to a secret (`secretKeyRef: {name, key}`) is no secret.
@@ -208,7 +207,7 @@ def hide(value: Any) -> Any:
     return HIDDEN
 
 
-def harvest(value: Any) -> Iterator[str]:
+def harvest(value: object) -> Iterator[str]:
     """The secrets in a document: what `Redactor.tree` hides because of a name."""
     if isinstance(value, dict):
         named = value.get("name")
@@ -223,7 +222,7 @@ def harvest(value: Any) -> Iterator[str]:
             yield from harvest(one)
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _texts(value: object) -> Iterator[str]:
     if isinstance(value, dict):
         for key, inner in value.items():
             if str(key) not in ("name", "namespace"):

@@ -6,7 +6,6 @@ Tested in tests/calicoctl/test_diags.py.
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from calicoctl.diags.archive import Archive
 from libcalico import apiconfig
@@ -47,7 +46,7 @@ async def _add_family(archive: Archive, store: Datastore, name: str, family: str
         archive.missing(file, str(error))
         return False
     items = [_plain(entry) for entry in listing.entries[:MOST_OBJECTS]]
-    tree: dict[str, Any] = {
+    tree: dict[str, object] = {
         "revision": listing.revision,
         "count": len(listing.entries),
         "items": items,
@@ -58,7 +57,7 @@ async def _add_family(archive: Archive, store: Datastore, name: str, family: str
     return True
 
 
-def _plain(entry: Entry) -> dict[str, Any]:
+def _plain(entry: Entry) -> dict[str, object]:
     try:
         value = json.loads(entry.raw)
     except ValueError:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from typing import Any
 
 import click
 import msgspec
@@ -98,7 +97,7 @@ async def follow(namespace: str, output: str) -> None:
 
 def _line(message: Dropped, output: str) -> str:
     if output == "json":
-        tree: Any = msgspec.to_builtins(message)
+        tree: dict[str, object] = msgspec.to_builtins(message)
         tree.pop("type", None)
         return json.dumps(tree)
     moment = datetime.fromtimestamp(message.time, UTC).strftime("%H:%M:%S.%f")[:-3]

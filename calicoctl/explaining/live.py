@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from calicoctl.explaining.talking import ask_felix
 from felix.explain.path import HOST, Questions
@@ -177,7 +176,7 @@ def _otherwise(decided: Decided) -> str:
     return f"{word} ({by})"
 
 
-def as_tree(answer: NodeAnswer) -> dict[str, Any]:
+def as_tree(answer: NodeAnswer) -> dict[str, object]:
     """As plain values."""
     return {
         "node": answer.node,
@@ -188,7 +187,7 @@ def as_tree(answer: NodeAnswer) -> dict[str, Any]:
     }
 
 
-def _tree(each: Compared) -> dict[str, Any]:
+def _tree(each: Compared) -> dict[str, object]:
     counted = each.counted
     return {
         "packets": each.packets,

@@ -9,12 +9,12 @@ import json
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from felix.explain.plan_labels import LabelClass
 from felix.explain.plan_report import Group, PlanReport, as_tree, plan
 from felix.explain.report import named
 from felix.explain.world import READ, World
+from libcalico.model import Resource
 from libcalico.model.keys import ResourceKey
 from libcalico.model.kinds import key_of
 
@@ -33,11 +33,11 @@ class PolicyPlan:
 
 
 def plan_of(
-    world: World, resources: Iterable[Any], *, delete: bool = False, timeout: float = 60.0
+    world: World, resources: Iterable[Resource], *, delete: bool = False, timeout: float = 60.0
 ) -> PolicyPlan:
     """The plan of applying (or deleting) these resources."""
     began = time.monotonic()
-    changes: dict[ResourceKey, Any] = {}
+    changes: dict[ResourceKey, object] = {}
     ignored = []
     for resource in resources:
         key = key_of(resource)

@@ -6,7 +6,6 @@ Tested in `tests/calicoctl/test_explain.py` on a real etcd.
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
 
 from calicoctl.session import Options, datastore
 from felix.explain.world import READ, World
@@ -23,7 +22,7 @@ async def read_world(options: Options) -> World:
 
 async def world_of(store: Datastore) -> World:
     """The world of a datastore; a change that was not confirmed in time does not count in it."""
-    objects: dict[ResourceKey, Any] = {}
+    objects: dict[ResourceKey, object] = {}
     unreadable: list[str] = []
     now = datetime.now(UTC)
     for kind in READ:

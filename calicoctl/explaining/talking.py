@@ -9,7 +9,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from libcalico.errors import MuslinError
 from libcalico.local.frames import ProtocolError
@@ -42,7 +42,7 @@ async def felix() -> AsyncIterator[Connection]:
         yield connection
 
 
-async def ask_felix(question: Any, answer: type[T]) -> T:
+async def ask_felix(question: object, answer: type[T]) -> T:
     """One question, one answer. Raises MuslinError."""
     async with felix() as connection:
         try:

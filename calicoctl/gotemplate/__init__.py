@@ -14,7 +14,6 @@ Source: the package documentation of Go's text/template. Tested in
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from calicoctl.gotemplate.evaluate import Evaluation
 from calicoctl.gotemplate.nodes import TemplateError
@@ -28,7 +27,9 @@ def check(text: str) -> None:
     parse(text)
 
 
-def render(text: str, data: Any, functions: Mapping[str, Callable[..., Any]] | None = None) -> str:
+def render(
+    text: str, data: object, functions: Mapping[str, Callable[..., object]] | None = None
+) -> str:
     """The text that the template makes of `data`; `functions` come beside the built-in ones.
 
     Raises `TemplateError` for a template that we do not understand and for data that do not

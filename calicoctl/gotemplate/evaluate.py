@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from calicoctl.gotemplate.functions import BUILT_IN
 from calicoctl.gotemplate.nodes import (
@@ -36,11 +35,11 @@ class _Continue(Exception):
 class Evaluation:
     """One run: `out` collects the text; variables live as long as the block they stand in."""
 
-    def __init__(self, data: Any, functions: Mapping[str, Callable[..., Any]]) -> None:
+    def __init__(self, data: object, functions: Mapping[str, Callable[..., object]]) -> None:
         self.out: list[str] = []
         self._functions = {**BUILT_IN, **functions}
         self._dot = data
-        self._variables: list[tuple[str, Any]] = [("$", data)]
+        self._variables: list[tuple[str, object]] = [("$", data)]
 
     def run(self, nodes: Iterable[Node]) -> None:
         """Print every node; raises `TemplateError`."""
@@ -97,7 +96,7 @@ class Evaluation:
                 except _Break:
                     return
 
-    def _set(self, name: str, value: Any, assigns: bool) -> None:
+    def _set(self, name: str, value: object, assigns: bool) -> None:
         if not assigns:
             self._variables.append((name, value))
             return
@@ -107,19 +106,19 @@ class Evaluation:
                 return
         raise TemplateError(f"template: undefined variable {name}")
 
-    def _pipeline(self, pipeline: Pipeline) -> Any:
+    def _pipeline(self, pipeline: Pipeline) -> object:
         value = self._value(pipeline)
         for name in pipeline.declares:
             self._set(name, value, pipeline.assigns)
         return value
 
-    def _value(self, pipeline: Pipeline) -> Any:
-        value: Any = _NOTHING
+    def _value(self, pipeline: Pipeline) -> object:
+        value: object = _NOTHING
         for command in pipeline.commands:
             value = self._command(command, value)
         return value
 
-    def _command(self, command: Command, last: Any) -> Any:
+    def _command(self, command: Command, last: object) -> object:
         first, *rest = command.words
         if not isinstance(first, Name):
             if last is not _NOTHING:
@@ -132,8 +131,8 @@ class Evaluation:
             arguments.append(last)
         return self._call(first.name, arguments)
 
-    def _early(self, name: str, words: Sequence[Operand], last: Any) -> Any:
-        value: Any = _NOTHING
+    def _early(self, name: str, words: Sequence[Operand], last: object) -> object:
+        value: object = _NOTHING
         for word in words:
             value = self._operand(word)
             if truth(value) == (name == "or"):
@@ -143,7 +142,7 @@ class Evaluation:
             raise TemplateError(f"template: {name}: wrong number of arguments")
         return value
 
-    def _call(self, name: str, arguments: Sequence[Any]) -> Any:
+    def _call(self, name: str, arguments: Sequence[object]) -> object:
         function = self._functions.get(name)
         if function is None:
             raise TemplateError(f"template: function {name!r} is not available here")
@@ -152,7 +151,7 @@ class Evaluation:
         except TypeError as problem:
             raise TemplateError(f"template: {name}: wrong arguments: {problem}") from None
 
-    def _operand(self, word: Operand) -> Any:
+    def _operand(self, word: Operand) -> object:
         if isinstance(word, Constant):
             return word.value
         if isinstance(word, Name):
@@ -162,7 +161,7 @@ class Evaluation:
             value = field(value, name)
         return value
 
-    def _base(self, chain: Chain) -> Any:
+    def _base(self, chain: Chain) -> object:
         if chain.base is None:
             return self._dot
         if isinstance(chain.base, Pipeline):
@@ -173,7 +172,7 @@ class Evaluation:
         raise TemplateError(f"template: undefined variable {chain.base}")
 
 
-def _pairs(value: Any) -> list[tuple[Any, Any]]:
+def _pairs(value: object) -> list[tuple[object, object]]:
     if value is None or value is NO_VALUE:
         return []
     if isinstance(value, Mapping):

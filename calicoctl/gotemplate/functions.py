@@ -9,7 +9,6 @@ import json
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from calicoctl.gotemplate.nodes import TemplateError
 from calicoctl.gotemplate.values import NO_VALUE, text, truth
@@ -20,13 +19,13 @@ EXTRA = frozenset({"config"})
 _VERB = re.compile(r"%(?P<flags>[-+ 0#]*)(?P<width>\d+)?(?:\.(?P<precision>\d*))?(?P<verb>.)", re.S)
 
 
-def _eq(first: Any, *others: Any) -> bool:
+def _eq(first: object, *others: object) -> bool:
     if not others:
         raise TemplateError("template: eq: missing argument for comparison")
     return any(_comparable(first, other) and first == other for other in others)
 
 
-def _comparable(first: Any, other: Any) -> bool:
+def _comparable(first: object, other: object) -> bool:
     if first is None or other is None or first is NO_VALUE or other is NO_VALUE:
         return True
     numbers = (int, float)
@@ -40,8 +39,8 @@ def _comparable(first: Any, other: Any) -> bool:
     return True
 
 
-def _order(name: str, compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
-    def function(first: Any, other: Any) -> bool:
+def _order(name: str, compare: Callable[..., bool]) -> Callable[[object, object], bool]:
+    def function(first: object, other: object) -> bool:
         if first is None or other is None or isinstance(first, bool):
             raise TemplateError(f"template: {name}: a value has no order")
         _comparable(first, other)
@@ -50,7 +49,7 @@ def _order(name: str, compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any
     return function
 
 
-def _len(value: Any) -> int:
+def _len(value: object) -> int:
     if isinstance(value, str):
         return len(value.encode())
     if isinstance(value, (Sequence, Mapping)):
@@ -58,7 +57,7 @@ def _len(value: Any) -> int:
     raise TemplateError(f"template: len of {text(value)}, which has no length")
 
 
-def _index(value: Any, *steps: Any) -> Any:
+def _index(value: object, *steps: object) -> object:
     for step in steps:
         if isinstance(value, Mapping):
             # Go answers the zero value of the map's type: our maps hold text.
@@ -72,7 +71,7 @@ def _index(value: Any, *steps: Any) -> Any:
     return value
 
 
-def _slice(value: Any, *bounds: Any) -> Any:
+def _slice(value: object, *bounds: int) -> object:
     if not isinstance(value, (list, tuple, str)) or len(bounds) > 2:
         raise TemplateError(f"template: cannot slice {text(value)}")
     start, end = (*bounds, len(value))[:2] if bounds else (0, len(value))
@@ -81,7 +80,7 @@ def _slice(value: Any, *bounds: Any) -> Any:
     return value[start:end]
 
 
-def _print(*values: Any) -> str:
+def _print(*values: object) -> str:
     out = ""
     for index, value in enumerate(values):
         # Go puts a space between two operands unless one of them is a string.
@@ -91,7 +90,7 @@ def _print(*values: Any) -> str:
     return out
 
 
-def _printf(form: Any, *values: Any) -> str:
+def _printf(form: object, *values: object) -> str:
     if not isinstance(form, str):
         raise TemplateError("template: printf: the format must be a string")
     left = list(values)
@@ -116,9 +115,9 @@ def _printf(form: Any, *values: Any) -> str:
     return out
 
 
-def _verb(verb: str, match: re.Match[str], value: Any) -> str:
+def _verb(verb: str, match: re.Match[str], value: object) -> str:
     precision = match["precision"]
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    number = value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
     sign = "+" if "+" in match["flags"] else ""
     if verb in "vs":
         shown = text(value)
@@ -127,24 +126,24 @@ def _verb(verb: str, match: re.Match[str], value: Any) -> str:
         return json.dumps(text(value), ensure_ascii=False)
     if verb == "t" and isinstance(value, bool):
         return text(value)
-    if verb in "dxXob" and number and isinstance(value, int):
-        return format(value, sign + verb)
+    if verb in "dxXob" and isinstance(number, int):
+        return format(number, sign + verb)
     if verb in "xX" and isinstance(value, str):
         return format(int.from_bytes(value.encode()), verb) if value else ""
-    if verb in "feEgG" and number:
+    if verb in "feEgG" and number is not None:
         places = "" if precision is None and verb in "gG" else f".{precision or 6}"
-        return format(float(value), f"{sign}{places}{verb}")
+        return format(float(number), f"{sign}{places}{verb}")
     if verb in "tdxXobfeEgG":
         return f"%!{verb}({type(value).__name__}={text(value)})"
     raise TemplateError(f"template: printf: the verb %{verb} is not served by calicoctl")
 
 
-def join(items: Any, separator: str) -> str:
+def join(items: object, separator: str) -> str:
     """Calico's `join`: items as text with a separator between them."""
     return join_and_truncate(items, separator, 0)
 
 
-def join_and_truncate(items: Any, separator: str, limit: int) -> str:
+def join_and_truncate(items: object, separator: str, limit: int) -> str:
     """Calico's `joinAndTruncate`: `join`, cut to `limit` characters with `...` at the end."""
     if not isinstance(items, (list, tuple)):
         return text(items)
@@ -152,7 +151,7 @@ def join_and_truncate(items: Any, separator: str, limit: int) -> str:
     return joined if limit <= 0 or len(joined) <= limit else joined[: limit - 3] + "..."
 
 
-BUILT_IN: dict[str, Callable[..., Any]] = {
+BUILT_IN: dict[str, Callable[..., object]] = {
     "not": lambda value: not truth(value),
     "eq": _eq,
     "ne": lambda first, other: not _eq(first, other),

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 
@@ -49,7 +48,7 @@ def _names(type_: type) -> dict[str, str]:
     return {name.lower(): name for name in names}
 
 
-def field(value: Any, name: str) -> Any:
+def field(value: object, name: str) -> object:
     """`value.name`; raises `TemplateError` where Go's template stops too."""
     if isinstance(value, Mapping):
         return value.get(name, NO_VALUE)
@@ -62,22 +61,23 @@ def field(value: Any, name: str) -> Any:
     attribute = known.get(lowered) or known.get(_OTHER_NAMES.get(lowered, ""))
     if attribute:
         return getattr(value, attribute)
-    if "metadata" in known and lowered in _fields(type(value.metadata)):
-        return getattr(value.metadata, _fields(type(value.metadata))[lowered])
+    metadata = getattr(value, "metadata", None) if "metadata" in known else None
+    if lowered in _fields(type(metadata)):
+        return getattr(metadata, _fields(type(metadata))[lowered])
     raise TemplateError(
         f"template: can't evaluate field {name} in {type(value).__name__};"
         f" its fields: {', '.join(known.values()) or 'none'}"
     )
 
 
-def truth(value: Any) -> bool:
+def truth(value: object) -> bool:
     """Whether `if` takes a value for true: not zero, not empty, not unset; a struct always."""
     if isinstance(value, (msgspec.Struct, bool)):
         return bool(value) if isinstance(value, bool) else True
     return bool(value)
 
 
-def text(value: Any) -> str:
+def text(value: object) -> str:
     """A value as Go prints it with `%v`."""
     if value is NO_VALUE:
         return "<no value>"

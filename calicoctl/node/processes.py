@@ -17,7 +17,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 FRESH = 30.0
 """Seconds after which a status file of another container is old: three times what writers wait."""
@@ -31,9 +30,14 @@ class Process:
 
     name: str
     running: bool
-    status: Mapping[str, Any]
+    status: Mapping[str, object]
     seen: str = ""
     pid: int | None = None
+
+    def objects(self, key: str) -> list[Mapping[str, object]]:
+        """The objects of a list in the status file; empty where there is none."""
+        items = self.status.get(key)
+        return [one for one in items if isinstance(one, Mapping)] if isinstance(items, list) else []
 
     def last_seen(self) -> str:
         """A sentence for one that does not run."""
@@ -43,7 +47,7 @@ class Process:
 
 
 def judged(
-    name: str, status: Mapping[str, Any] | None, now: datetime, proc: Path = PROC
+    name: str, status: Mapping[str, object] | None, now: datetime, proc: Path = PROC
 ) -> Process:
     """The process behind a status file (`status` None: there is no file)."""
     if status is None:
@@ -56,14 +60,17 @@ def judged(
     return Process(name, running, status, seen, pid if isinstance(pid, int) else None)
 
 
-def alive(status: Mapping[str, Any], proc: Path = PROC) -> bool:
+def alive(status: Mapping[str, object], proc: Path = PROC) -> bool:
     """Whether the process that wrote a status file still runs.
 
     A process id alone could be another program's by now: its name must be one of ours.
     """
+    pid = status.get("pid")
+    if not isinstance(pid, int):
+        return False
     try:
-        command = (proc / str(int(status["pid"])) / "cmdline").read_bytes()
-    except (KeyError, ValueError, TypeError, OSError):
+        command = (proc / str(pid) / "cmdline").read_bytes()
+    except OSError:
         return False
     return b"calico" in command
 

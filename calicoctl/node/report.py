@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
 
 from calicoctl import borders
 from calicoctl.node import bird, processes
@@ -39,7 +38,7 @@ class NodeReport:
     bgp: Process
     cni: Process
     speaker: str
-    peers: Sequence[Mapping[str, Any]]
+    peers: Sequence[Mapping[str, object]]
     notes: Mapping[int, str]
 
     @property
@@ -60,8 +59,7 @@ class NodeReport:
             (one.name, str(each.get("object", "")), str(each.get("reason", "")))
             for one in (self.felix, self.bgp, self.cni)
             if one.running
-            for each in one.status.get("conditions", ())
-            if isinstance(each, Mapping)
+            for each in one.objects("conditions")
         ]
 
 
@@ -75,9 +73,9 @@ def gather() -> NodeReport:
     if not felix.status:
         pid = processes.running_here(FELIX)
         felix = Process("calico-felix", pid is not None, {}, pid=pid)
-    speaker, peers, notes = "", list[Mapping[str, Any]](), dict[int, str]()
+    speaker, peers, notes = "", list[Mapping[str, object]](), dict[int, str]()
     if bgp.running:
-        speaker, peers = "muslin", list(bgp.status.get("peers", []))
+        speaker, peers = "muslin", bgp.objects("peers")
     elif not bgp.status and felix.running:
         for version in (4, 6):
             try:
@@ -125,7 +123,7 @@ def _troubles(report: NodeReport) -> Iterator[str]:
     for peer in report.peers:
         if peer.get("cause"):
             yield f"{peer['address']}: {peer['cause']}: {peer['seen']}; {peer['fix']}"
-    for each in report.bgp.status.get("refused", ()):
+    for each in report.bgp.objects("refused"):
         yield f"{each.get('peer')} is not held: {each.get('reason')}"
     if report.bgp.status.get("draining"):
         yield "This node drains: others take its routes last (calicoctl node bgp undrain)."
@@ -134,7 +132,7 @@ def _troubles(report: NodeReport) -> Iterator[str]:
 
 
 def peers_text(
-    peers: Sequence[Mapping[str, Any]],
+    peers: Sequence[Mapping[str, object]],
     now: datetime,
     notes: Mapping[int, str] | None = None,
     wide: bool = False,
@@ -154,14 +152,14 @@ def peers_text(
     return text + "\n"
 
 
-def _version(peer: Mapping[str, Any]) -> int:
+def _version(peer: Mapping[str, object]) -> int:
     try:
         return ip_address(str(peer.get("address"))).version
     except ValueError:
         return 0
 
 
-def _row(peer: Mapping[str, Any], now: datetime, wide: bool) -> list[str]:
+def _row(peer: Mapping[str, object], now: datetime, wide: bool) -> list[str]:
     row = [
         str(peer.get("address", "")),
         str(peer.get("type", "")),
@@ -186,7 +184,7 @@ def since(text: str, now: datetime) -> str:
     return moment.strftime("%H:%M:%S" if now - moment < _A_DAY else "%Y-%m-%d")
 
 
-def as_tree(report: NodeReport) -> dict[str, Any]:
+def as_tree(report: NodeReport) -> dict[str, object]:
     """One object: `running`, `speaker`, `backend`, `processes`, `peers`, `refused`, ..."""
     return {
         "node": report.node,
@@ -203,7 +201,7 @@ def as_tree(report: NodeReport) -> dict[str, Any]:
             for one in (report.felix, report.bgp, report.cni)
         },
         "peers": list(report.peers),
-        "refused": list(report.bgp.status.get("refused", ())) if report.speaker else [],
+        "refused": report.bgp.objects("refused") if report.speaker else [],
         "draining": bool(report.speaker and report.bgp.status.get("draining")),
         "notes": list(report.notes.values()),
         "conditions": [

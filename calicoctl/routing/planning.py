@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 from bgp.cluster.view import ClusterView
 from bgp.peering import compare
 from bgp.peering.compare import Fate, NodeChange
 from bgp.peering.peering import Settings
 from bgp.peering.planned import MESH
+from libcalico.model import Resource
 from libcalico.model.kinds import key_of
 
 GENTLY = (
@@ -23,7 +23,9 @@ GENTLY = (
 RESET = "A session that is reset comes back at once; routes stay meanwhile (graceful restart)."
 
 
-def plan_of(view: ClusterView, resources: Sequence[Any], *, delete: bool) -> tuple[NodeChange, ...]:
+def plan_of(
+    view: ClusterView, resources: Sequence[Resource], *, delete: bool
+) -> tuple[NodeChange, ...]:
     """The difference for every node if the resources were applied (or deleted)."""
     changes = [(key_of(one), None if delete else one) for one in resources]
     return compare.of_change(view, changes, Settings())

@@ -10,6 +10,7 @@ import pytest
 from calicoctl import datastream
 from calicoctl.commands.datastore.import_ import plan
 from ipam.records import blocks
+from libcalico.model import Block
 from libcalico.model.keys import AffinityKey, BlockKey
 from tests.calicoctl.conftest import Ctl
 from tests.calicoctl.test_commands import P1, document
@@ -66,6 +67,7 @@ def test_export_of_a_cluster_is_read_back_whole(ctl: Ctl, etcd: Etcd, tmp_path: 
     (affinity,) = [key for key in stream.ipam if isinstance(key, AffinityKey)]
     assert affinity.host == "kube1"
     (block,) = [value for key, value in stream.ipam.items() if isinstance(key, BlockKey)]
+    assert isinstance(block, Block)
     assert [str(one.address) for one in blocks.allocations(block)] == [address]
     assert plan(stream) == f"{len(kinds)} resources, 3 records of IPAM"
 

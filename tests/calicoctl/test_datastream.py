@@ -121,7 +121,7 @@ def test_what_names_a_node_names_it_as_kubernetes_does() -> None:
         resource("NetworkPolicy", "own", "ns"),
     )
     stream = datastream.parse(text, "export")
-    found = {(d.kind, d.name): d.resource for d in stream.resources}
+    found: dict[tuple[str, str], Any] = {(d.kind, d.name): d.resource for d in stream.resources}
     assert ("Node", "kube1") in found
     assert found["BGPPeer", "tor"].spec.node == "kube1"
     assert found["HostEndpoint", "hep"].spec.node == "kube1"

@@ -8,6 +8,7 @@ import pytest
 
 from calicoctl.documents import load_files, load_text
 from libcalico.errors import MuslinError
+from libcalico.model import IPPool
 
 POOL = """\
 apiVersion: projectcalico.org/v3
@@ -52,7 +53,9 @@ items:
 
 
 def test_json_is_read_as_well(tmp_path: Path) -> None:
-    assert load_text(JSON, "f")[0].resource.spec.cidr == "10.0.0.0/8"
+    pool = load_text(JSON, "f")[0].resource
+    assert isinstance(pool, IPPool)
+    assert pool.spec.cidr == "10.0.0.0/8"
     (tmp_path / "p.json").write_text(JSON)
     assert load_files(str(tmp_path))[0].name == "p"
 

@@ -71,8 +71,8 @@ async def _store(stream: datastream.Stream, options: Options, sound: str) -> Non
             entry = await store.get(key)
             guard = entry.revision if entry else ABSENT
             await store.commit([Put(key, value, guard, entry)])
-        for record, value in stream.ipam.items():
-            await store.commit([Put(record, value)])
+        for record, content in stream.ipam.items():
+            await store.commit([Put(record, content)])
 
 
 async def _existing(store: Datastore) -> list[str]:

@@ -7,7 +7,6 @@ Tested in `tests/calicoctl/test_ipam.py`.
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import click
 from msgspec.structs import replace
@@ -63,7 +62,7 @@ def configure(
 ) -> None:
     """Change the settings of the allocator."""
     options = options_of(config, allow_version_mismatch, context)
-    changes: dict[str, Any] = {}
+    changes: dict[str, object] = {}
     settings: dict[str, str] = {}
     if strict is not None:
         changes["strict_affinity"] = _truth(strict)
@@ -86,7 +85,7 @@ def configure(
         click.echo(f"Successfully set {name} to: {value}")
 
 
-async def _configure(changes: dict[str, Any], options: Options) -> None:
+async def _configure(changes: dict[str, object], options: Options) -> None:
     async with datastore(options) as store:
         await change_config(store, lambda stored: replace(stored, **changes))
 

@@ -6,7 +6,6 @@ Tested in `tests/calicoctl/test_bgp_plan.py` on a real etcd.
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import click
 from msgspec.structs import replace
@@ -15,6 +14,7 @@ from calicoctl.cli import datastore_options
 from calicoctl.client import Client
 from calicoctl.commands.resources.common import options_of
 from calicoctl.session import Options, datastore
+from libcalico.model import Resource
 from libcalico.model.keys import ResourceKey
 
 
@@ -48,7 +48,7 @@ async def _mark(node: str, draining: bool, options: Options) -> bool:
 
     changed = False
 
-    def change(stored: Any) -> Any:
+    def change(stored: Resource) -> Resource:
         nonlocal changed
         metadata = stored.metadata
         changed = (metadata.annotations.get(DRAIN) == "true") != draining

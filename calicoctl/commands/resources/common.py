@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from click.shell_completion import CompletionItem
@@ -19,6 +19,7 @@ from calicoctl.session import Options
 from libcalico import commit_confirmed
 from libcalico.datastore.interface import Datastore
 from libcalico.errors import DatastoreUnavailable, InvalidValue, MuslinError
+from libcalico.model import Resource
 from libcalico.model.keys import ResourceKey
 from libcalico.model.kinds import KINDS, key_of
 
@@ -109,7 +110,7 @@ def kind_argument(kind: str | None, filename: str | None) -> str | None:
     return None if kind is None else aliases.kind_of(kind)
 
 
-def require_in_force(key: ResourceKey, stored: Any) -> None:
+def require_in_force(key: ResourceKey, stored: Resource) -> None:
     """Raise `MuslinError` for a version that was not confirmed in time.
 
     No node acts on it any more, so a change of it would change nothing, or switch it on unseen
@@ -124,7 +125,9 @@ def require_in_force(key: ResourceKey, stored: Any) -> None:
             )
 
 
-async def renamed_of(store: Datastore, legacy: Sequence[Any]) -> dict[ResourceKey, ResourceKey]:
+async def renamed_of(
+    store: Datastore, legacy: Sequence[Resource]
+) -> dict[ResourceKey, ResourceKey]:
     """The stored keys of resources that came from first-generation documents.
 
     A pool of that time is known by its CIDR alone: the stored one may have another name.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import click
 from msgspec.structs import replace
@@ -22,6 +21,7 @@ from calicoctl.session import Options, datastore
 from libcalico import commit_confirmed
 from libcalico.datastore.interface import Datastore, Entry, Selection
 from libcalico.errors import InvalidValue, MuslinError
+from libcalico.model import Resource
 from libcalico.model.keys import ResourceKey
 
 
@@ -81,7 +81,7 @@ async def _waiting(store: Datastore) -> list[ResourceKey]:
 
 
 async def _keep(client: Client, key: ResourceKey) -> None:
-    def change(stored: Any) -> Any:
+    def change(stored: Resource) -> Resource:
         _unconfirmed(key, stored)
         require_in_force(key, stored)
         return commit_confirmed.confirmed(stored)
@@ -99,8 +99,8 @@ async def _revert(client: Client, key: ResourceKey) -> None:
     await client.modify(key, _back_to(key, before, entry), "Update")
 
 
-def _back_to(key: ResourceKey, before: Any, seen: Entry) -> Callable[[Any], Any]:
-    def change(stored: Any) -> Any:
+def _back_to(key: ResourceKey, before: Resource, seen: Entry) -> Callable[[Resource], Resource]:
+    def change(stored: Resource) -> Resource:
         if _text(stored) != _text(seen.value):
             raise MuslinError(f"{key} was changed meanwhile; try again")
         metadata = replace(
@@ -113,11 +113,11 @@ def _back_to(key: ResourceKey, before: Any, seen: Entry) -> Callable[[Any], Any]
     return change
 
 
-def _text(resource: Any) -> str:
+def _text(resource: Resource) -> str:
     return str(resource.metadata.annotations.get(commit_confirmed.ANNOTATION))
 
 
-def _unconfirmed(key: ResourceKey, stored: Any) -> commit_confirmed.Unconfirmed:
+def _unconfirmed(key: ResourceKey, stored: Resource) -> commit_confirmed.Unconfirmed:
     try:
         pending = commit_confirmed.read(stored)
     except InvalidValue as error:

@@ -15,7 +15,6 @@ Tested in `tests/calicoctl/test_convert.py`.
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import click
 from msgspec.structs import replace
@@ -28,6 +27,7 @@ from libcalico import conversion
 from libcalico.conversion.cluster_policy import PREFIX as CLUSTER_PREFIX
 from libcalico.errors import InvalidValue, MuslinError
 from libcalico.legacy import convert_document, is_legacy
+from libcalico.model import Resource
 from libcalico.model.base.meta import API_VERSION
 from libcalico.model.codec import resource_from_tree, shown_value
 from libcalico.model.validation.validate import problems
@@ -69,7 +69,7 @@ def convert(
     """
     if style not in ("yaml", "json"):
         raise MuslinError(f"unrecognized output format '{style}'; allowed: yaml, json")
-    shown: list[Any] = []
+    shown: list[object] = []
     complaints: list[str] = []
     for source, text in read_texts(filename, recursive):
         for document in yamltext.load(text, source, is_json=source.endswith(".json")):
@@ -95,8 +95,8 @@ def convert(
 
 
 def _all(
-    value: Any, path: str, document: yamltext.Document, source: str
-) -> tuple[list[Any], list[InvalidValue]]:
+    value: object, path: str, document: yamltext.Document, source: str
+) -> tuple[list[Resource], list[InvalidValue]]:
     """The resources of one document, and what is wrong with it."""
     if not isinstance(value, dict) or value.get("apiVersion") == API_VERSION:
         return [resource_of(value, path, document, source).resource], []
@@ -115,7 +115,7 @@ def _all(
     return ([] if invalid else resources), dropped + invalid
 
 
-def _plain(resource: Any, kubernetes_names: bool) -> Any:
+def _plain(resource: Resource, kubernetes_names: bool) -> object:
     metadata = resource.metadata
     prefix = _PREFIXES.get(resource.kind, "")
     if prefix and not kubernetes_names:
@@ -124,7 +124,7 @@ def _plain(resource: Any, kubernetes_names: bool) -> Any:
     return json.loads(shown_value(resource))
 
 
-def _text(shown: list[Any], style: str) -> str:
+def _text(shown: list[object], style: str) -> str:
     if style == "json":
         return json_text(shown[0] if len(shown) == 1 else shown)
     return "---\n".join(yamltext.dump(one) for one in shown)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
 import click
 
@@ -25,6 +24,7 @@ from calicoctl.commands.resources.common import (
 from calicoctl.outcome import Outcome
 from calicoctl.session import Options, datastore
 from libcalico.errors import DatastoreUnavailable, MuslinError, NotFound
+from libcalico.model import Resource
 from libcalico.model.keys import ResourceKey
 from libcalico.model.kinds import key_of
 
@@ -69,7 +69,7 @@ def delete(
 
 
 async def _delete(
-    targets: Sequence[Target], legacy: Sequence[Any], options: Options, skip_missing: bool
+    targets: Sequence[Target], legacy: Sequence[Resource], options: Options, skip_missing: bool
 ) -> Outcome:
     handled, errors = 0, []
     if not targets:

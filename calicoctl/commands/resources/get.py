@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
 import click
 
@@ -23,6 +22,7 @@ from calicoctl.output import Result
 from calicoctl.session import Options, datastore
 from libcalico.datastore.interface import Datastore
 from libcalico.errors import DatastoreUnavailable, MuslinError
+from libcalico.model import Resource
 from libcalico.model.keys import ResourceKey
 from libcalico.model.kinds import KINDS, key_of
 
@@ -64,7 +64,7 @@ def get(
     options = options_of(config, allow_version_mismatch, context)
     known = kind_argument(kind, filename)
     keys: list[ResourceKey] = []
-    legacy: list[Any] = []
+    legacy: list[Resource] = []
     if known is None:
         for document in documents_of(str(filename), recursive, skip_empty):
             resource = prepare(document.resource, namespace)
@@ -88,7 +88,7 @@ def get(
 async def _fetch(
     kind: str | None,
     keys: Sequence[ResourceKey],
-    legacy: Sequence[Any],
+    legacy: Sequence[Resource],
     scope: str,
     style: str,
     options: Options,

@@ -6,7 +6,6 @@ Tested in `tests/calicoctl/test_patch.py`.
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import click
 from msgspec.structs import replace
@@ -17,6 +16,7 @@ from calicoctl.client import Client
 from calicoctl.commands.resources.common import KindType, keys_of, options_of, require_in_force
 from calicoctl.session import Options, datastore
 from libcalico.errors import MuslinError
+from libcalico.model import Resource
 from libcalico.model.keys import ResourceKey
 from libcalico.model.validation.validate import problems
 
@@ -67,7 +67,7 @@ async def _label(
 ) -> str:
     said = ""
 
-    def change(stored: Any) -> Any:
+    def change(stored: Resource) -> Resource:
         nonlocal said
         require_in_force(key, stored)
         labels, said = labelled(stored.metadata.labels, label_key, value, overwrite, str(key))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
 
 import click
 
@@ -19,6 +18,7 @@ from calicoctl.commands.resources.common import KindType, keys_of, options_of, r
 from calicoctl.session import Options, datastore
 from calicoctl.strategic import merged
 from libcalico.errors import DatastoreUnavailable, MuslinError
+from libcalico.model import Resource
 from libcalico.model.codec import resource_from_tree, shown_value
 from libcalico.model.defaults import apply_defaults
 from libcalico.model.keys import ResourceKey
@@ -81,21 +81,21 @@ def patch(
     click.echo(f"Successfully patched 1 '{key.kind}' resource")
 
 
-def patch_of(text: str) -> dict[str, Any]:
+def patch_of(text: str) -> dict[str, object]:
     """The patch as plain values; raises `MuslinError` for anything but one mapping."""
     documents = yamltext.load(text, "--patch")
     if len(documents) != 1 or not isinstance(documents[0].value, dict):
         raise MuslinError("--patch must be one JSON or YAML mapping, such as {spec: {...}}")
-    change: dict[str, Any] = documents[0].value
+    change: dict[str, object] = documents[0].value
     return change
 
 
 async def _patch(
-    key: ResourceKey, change: dict[str, Any], options: Options, accept_unenforced: bool
+    key: ResourceKey, change: dict[str, object], options: Options, accept_unenforced: bool
 ) -> None:
     async with datastore(options) as store:
 
-        def changed(stored: Any) -> Any:
+        def changed(stored: Resource) -> Resource:
             require_in_force(key, stored)
             return patched(stored, change, accept_unenforced)
 
@@ -107,7 +107,9 @@ async def _patch(
         )
 
 
-def patched(stored: Any, change: dict[str, Any], accept_unenforced: bool = False) -> Any:
+def patched(
+    stored: Resource, change: dict[str, object], accept_unenforced: bool = False
+) -> Resource:
     """The resource with the patch applied and checked; raises `MuslinError`."""
     before = json.loads(shown_value(stored))
     tree = merged(before, change)
@@ -124,6 +126,6 @@ def patched(stored: Any, change: dict[str, Any], accept_unenforced: bool = False
     return resource
 
 
-def _metadata(tree: dict[str, Any]) -> dict[str, Any]:
+def _metadata(tree: dict[str, object]) -> dict[str, object]:
     metadata = tree.get("metadata")
     return metadata if isinstance(metadata, dict) else {}

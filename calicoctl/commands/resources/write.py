@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import click
 
@@ -29,6 +28,7 @@ from calicoctl.session import Options, datastore
 from libcalico import commit_confirmed, durations
 from libcalico.errors import AlreadyExists, DatastoreUnavailable, MuslinError
 from libcalico.legacy import onto_stored
+from libcalico.model import Resource
 
 _ALLOW_OVERLAP = click.option(
     "--allow-overlap",
@@ -178,7 +178,7 @@ async def _write(
     async with datastore(options) as store:
         await initialised(store)
         client = Client(store, flags.allow_overlap)
-        acts: dict[str, Callable[[Any], Awaitable[None]]] = {
+        acts: dict[str, Callable[[Resource], Awaitable[None]]] = {
             "create": client.create,
             "apply": lambda resource: client.apply(resource, flags.confirm_within),
             "replace": client.update,
