@@ -15,7 +15,8 @@ from pathlib import Path
 import msgspec
 
 from cni.request.errors import CNIError
-from cni.request.result import ResultDocument, as_document, decode
+from cni.request.result_decoding import decode
+from cni.request.result_encoding import ResultDocument, as_document
 from libcalico.errors import NO_DOCUMENT
 
 KIND = "cniCacheV1"

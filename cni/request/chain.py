@@ -22,7 +22,8 @@ import msgspec
 
 from cni.request.errors import CNIError, Code
 from cni.request.request import Request
-from cni.request.result import DNS, FLAT, Result, decode
+from cni.request.result import DNS, FLAT, Result
+from cni.request.result_decoding import decode
 
 NO_DNS = DNS()
 

@@ -25,7 +25,8 @@ from cni.node.daemon_context import DaemonContext
 from cni.request.attachment import attachment_of
 from cni.request.errors import CNIError, Code, error_object
 from cni.request.request import Command, Request, parse_request, request_version
-from cni.request.result import Result, encode
+from cni.request.result import Result
+from cni.request.result_encoding import encode
 from cni.socket import call_log, protocol
 from cni.socket.caller import MARGIN_SECONDS, Caller
 from cni.socket.channel import Channel

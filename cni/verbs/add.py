@@ -45,7 +45,7 @@ from cni.verbs.delegation import Line, destinations, is_delegated
 from cni.verbs.failures import DatastoreLimit, as_cni_error
 from cni.verbs.pod_veth import PodVeth, veth_spec
 from cni.verbs.sources import DelegatedAddresses, OwnAddresses, Source
-from cni.veth import extra_routes, wiring
+from cni.veth import extra_routes, pod_end, wiring
 from ipam.allocator.requests import Granted
 from ipam.records.blocks import IPAddress
 from libcalico.errors import MuslinError
@@ -138,7 +138,7 @@ async def _identify(call: Adding, opened: ExitStack) -> tuple[Identity, PodVeth]
     context, request, attachment = call.context, call.request, call.attachment
     facts = await context.pod_source.facts(request)
     requested = endpoint_request(request, facts)
-    wiring.require_netns(call.netns_fd)
+    pod_end.require_netns(call.netns_fd)
     spec = veth_spec(context, request, attachment, requested.mac)
     veth = call.veth = PodVeth(context, call.netns_fd, spec, attachment, opened)
     if is_delegated(request) or veth.taken:
@@ -291,7 +291,7 @@ def _result(
             Interface(name=spec.ifname, mac=pair.mac, mtu=pair.mtu, sandbox=request.netns),
         ),
         ips=tuple(
-            IPConfig(address=wiring.host_prefix(address), interface=1) for address in addresses
+            IPConfig(address=pod_end.host_prefix(address), interface=1) for address in addresses
         ),
         routes=extra.routes,
         dns=extra.dns,

@@ -41,7 +41,7 @@ from cni.verbs.comparison import (
 )
 from cni.verbs.delegation import Delegate, Line, is_delegated
 from cni.verbs.failures import as_cni_error
-from cni.veth.wiring import open_pod
+from cni.veth.pod_end import open_pod
 from ipam.records import blocks, handles
 from libcalico.errors import DatastoreUnavailable, MuslinError
 from libcalico.model import WorkloadEndpoint

@@ -24,10 +24,11 @@ from cni.pods.endpoint import NETWORK_ANNOTATION
 from cni.request.attachment import Attachment
 from cni.request.errors import CNIError, Code
 from cni.request.request import Request
-from cni.request.result import Interface4or6, decode
+from cni.request.result import Interface4or6
+from cni.request.result_decoding import decode
 from cni.verbs.delegation import destinations, is_delegated
 from cni.veth.orphan_veths import HOST_MAC
-from cni.veth.wiring import EVERYTHING, GATEWAYS
+from cni.veth.pod_end import EVERYTHING, GATEWAYS
 from ipam.records.blocks import IPAddress
 from libcalico.model import WorkloadEndpoint
 from libcalico.model.keys import IPNetwork

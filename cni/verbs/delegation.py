@@ -27,9 +27,10 @@ import msgspec
 
 from cni.request.errors import CNIError, Code
 from cni.request.request import Request, delegate_args
-from cni.request.result import Result, decode
+from cni.request.result import Result
+from cni.request.result_decoding import decode
 from cni.socket import protocol
-from cni.veth.wiring import EVERYTHING
+from cni.veth.pod_end import EVERYTHING
 from libcalico.errors import NO_DOCUMENT
 from libcalico.model.keys import IPNetwork
 

@@ -32,11 +32,12 @@ from cni.pods.pod_requests import AddressRequest, address_request
 from cni.request.attachment import INTERFACE, Attachment, attachment_of
 from cni.request.errors import CNIError, Code
 from cni.request.request import Request
-from cni.request.result import IPConfig, Result, decode
+from cni.request.result import IPConfig, Result
+from cni.request.result_decoding import decode
 from cni.socket.trace import Trace
 from cni.verbs.delete import forget_flows, remember
 from cni.verbs.failures import as_cni_error
-from cni.veth.wiring import GATEWAYS
+from cni.veth.pod_end import GATEWAYS
 from ipam.allocator.requests import Allocate, Release
 from ipam.allocator.service import PendingRequest
 from ipam.records import blocks, handles

@@ -15,7 +15,7 @@ from cni.request.attachment import Attachment
 from cni.request.errors import CNIError, Code
 from cni.request.request import Request
 from cni.socket import call_log
-from cni.veth import wiring
+from cni.veth import pod_end, wiring
 from ipam.records.blocks import IPAddress
 from libcalico.model.keys import IPNetwork
 from linux import links
@@ -41,17 +41,17 @@ class PodVeth:
     ) -> None:
         self._context, self._netns_fd, self._opened = context, netns_fd, opened
         self._attachment = attachment
-        self._pod: wiring.PodSocket | None = None
+        self._pod: pod_end.PodSocket | None = None
         self.spec = spec
         self.pair: wiring.VethPair | None = None
         self.begun = False
         self.taken = wiring.is_taken(context.host, spec.host_interface)
 
     @property
-    def pod(self) -> wiring.PodSocket:
+    def pod(self) -> pod_end.PodSocket:
         """The socket in the container, opened when it is first asked for."""
         if self._pod is None:
-            self._pod = self._opened.enter_context(wiring.open_pod(self._netns_fd))
+            self._pod = self._opened.enter_context(pod_end.open_pod(self._netns_fd))
         return self._pod
 
     def find(self) -> None:
@@ -66,7 +66,7 @@ class PodVeth:
             self.pair = await self._make(pod)
         return self.pair
 
-    async def _make(self, pod: wiring.PodSocket) -> wiring.VethPair:
+    async def _make(self, pod: pod_end.PodSocket) -> wiring.VethPair:
         context, spec = self._context, self.spec
         try:
             return wiring.create(context.host, self._netns_fd, spec)
@@ -94,7 +94,7 @@ class PodVeth:
         where = {"container": self.spec.mark, "link": self.spec.host_interface}
         log.debug("veth found" if pair.reused else "veth created", extra=where)
         log.debug("address assigned", extra={**where, "addresses": ",".join(map(str, addresses))})
-        wiring.configure(self.pod, self._netns_fd, self.spec, pair, addresses, ways)
+        pod_end.configure(self.pod, self._netns_fd, self.spec, pair, addresses, ways)
         log.debug("address configured", extra=where)
 
     async def undo(self) -> None:

@@ -29,7 +29,7 @@ from cni.request.request import Request
 from cni.request.result import Result
 from cni.socket.trace import Trace
 from cni.verbs import delete, network_profile
-from cni.veth import wiring
+from cni.veth import pod_end
 from ipam.records.blocks import IPAddress
 from libcalico.datastore.interface import CommitConflict, revision_of
 from linux import links
@@ -123,7 +123,7 @@ def addresses_of(request: Request, previous: Result) -> tuple[IPAddress, ...]:
 
 def _ends(context: DaemonContext, request: Request, netns_fd: int) -> tuple[Link, Link]:
     """The two ends of the pod's veth pair as the kernel has them (CNI-95)."""
-    with wiring.open_pod(netns_fd) as pod:
+    with pod_end.open_pod(netns_fd) as pod:
         inner = links.get(pod, request.ifname)
     if inner is None:
         raise CNIError(

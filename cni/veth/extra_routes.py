@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from ipaddress import ip_network
 
 from cni.request.result import Result, Route
-from cni.veth.wiring import GATEWAYS
+from cni.veth.pod_end import GATEWAYS
 from libcalico.model.keys import IPNetwork
 from linux import routes
 from linux.netlink import Socket

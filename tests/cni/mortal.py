@@ -23,7 +23,7 @@ from cni.node.felix_client import FelixClient
 from cni.server import server
 from cni.server.daemon import Daemon
 from cni.verbs import add
-from cni.veth import veth_removal, wiring
+from cni.veth import pod_end, veth_removal, wiring
 from ipam.allocator.service import NodeAllocator
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore import connect
@@ -34,7 +34,7 @@ PLACES: dict[str, tuple[Any, str]] = {
     "submit": (NodeAllocator, "submit"),
     "offer": (FelixClient, "offer"),
     "create": (wiring, "create"),
-    "configure": (wiring, "configure"),
+    "configure": (pod_end, "configure"),
     "remove": (veth_removal.VethRemover, "remove"),
     "commit": (EtcdDatastore, "commit"),
     "in_force": (FelixClient, "in_force"),

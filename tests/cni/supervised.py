@@ -36,7 +36,7 @@ from cni.server.server import Server
 from cni.socket import protocol
 from cni.socket.caller import Caller
 from cni.verbs import add, delete
-from cni.veth import veth_removal, wiring
+from cni.veth import pod_end, veth_removal, wiring
 from cni.veth.veth_removal import VethRemover
 from ipam.allocator.service import NodeAllocator
 from libcalico.apiconfig import DatastoreConfig
@@ -54,7 +54,7 @@ PLACES: dict[str, tuple[Any, str]] = {
     "offer": (FelixClient, "offer"),
     "create": (wiring, "create"),
     "made": (links, "made"),
-    "configure": (wiring, "configure"),
+    "configure": (pod_end, "configure"),
     "commit": (EtcdDatastore, "commit"),
     "in_force": (FelixClient, "in_force"),
     "result": (add, "_result"),

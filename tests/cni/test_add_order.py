@@ -18,7 +18,7 @@ from cni.request.result import Result
 from cni.socket.trace import Trace
 from cni.verbs import add, address_source, delete, network_profile, pod_veth
 from cni.verbs.pod_veth import PodVeth
-from cni.veth import extra_routes, wiring
+from cni.veth import extra_routes, pod_end, wiring
 from ipam.allocator.requests import Granted
 from ipam.records.blocks import IPAddress, parse_address
 from libcalico.datastore.interface import Entry
@@ -69,12 +69,12 @@ class Story:
         put(pod_veth, "_node_mtu", lambda *_: 1450)
         put(address_source, "choose", lambda *words: self._source(words[-1]))
         put(PodVeth, "_make", self._noting("cable", ENDS))
-        put(wiring, "configure", lambda *words: self.note(f"configure {words[4][0]}"))
+        put(pod_end, "configure", lambda *words: self.note(f"configure {words[4][0]}"))
         put(add, "_remember", lambda *words: self.note(f"remember {words[-1][0]}"))
         put(extra_routes, "install", lambda *_: None)
-        put(wiring, "require_netns", lambda _: None)
+        put(pod_end, "require_netns", lambda _: None)
         put(wiring, "is_taken", lambda *_: link)
-        put(wiring, "open_pod", lambda _: nullcontext(object()))
+        put(pod_end, "open_pod", lambda _: nullcontext(object()))
         put(wiring, "existing", lambda *_: ENDS if own else None)
         put(wiring, "add_host_routes", lambda *_: self.note("lead"))
         put(wiring, "remove", lambda *_: self.note("unwire"))

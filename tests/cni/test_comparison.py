@@ -27,7 +27,7 @@ from cni.verbs.comparison import (
     stored_complaints,
 )
 from cni.veth.orphan_veths import HOST_MAC
-from cni.veth.wiring import GATEWAYS
+from cni.veth.pod_end import GATEWAYS
 from libcalico.model import Metadata, WorkloadEndpoint, WorkloadEndpointSpec
 from linux.addresses import Address
 from linux.link_values import INET6_CONF, INET_CONF, Link

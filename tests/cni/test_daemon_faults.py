@@ -16,6 +16,7 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ import pytest
 from cni.node import del_queue
 from cni.server.daemon import Daemon
 from cni.socket import channel, protocol
-from cni.veth import veth_removal, wiring
+from cni.veth import pod_end, veth_removal, wiring
 from libcalico.datastore.interface import Delete, Put
 from libcalico.model import ClusterInformation, ClusterInformationSpec, Metadata, ResourceKey
 from linux.errors import KernelError
@@ -224,18 +225,18 @@ async def test_a_result_that_cannot_be_delivered_is_undone(node: World, pod: Nam
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("step", ["create", "configure"])
+@pytest.mark.parametrize(("module", "step"), [(wiring, "create"), (pod_end, "configure")])
 async def test_a_failure_of_the_wiring_is_undone(
-    node: World, pod: Namespace, step: str, monkeypatch: pytest.MonkeyPatch
+    node: World, pod: Namespace, module: ModuleType, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with node.daemon():
-        real = getattr(wiring, step)
+        real = getattr(module, step)
 
         def failing(*arguments: Any) -> Any:
             real(*arguments)
             raise KernelError(12, f"{step} for a test")
 
-        monkeypatch.setattr(wiring, step, failing)
+        monkeypatch.setattr(module, step, failing)
         error = (await node.add(pod)).error
         assert f"{step} for a test" in error["msg"]
         node.assert_clean()

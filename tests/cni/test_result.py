@@ -20,10 +20,9 @@ from cni.request.result import (
     IPConfig,
     Result,
     Route,
-    as_document,
-    decode,
-    encode,
 )
+from cni.request.result_decoding import decode
+from cni.request.result_encoding import as_document, encode
 from tests.size import examples
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from cni.client import Attachment, Client, Network, PluginFailed, parse
-from cni.request.result import ResultDocument
+from cni.request.result_encoding import ResultDocument
 from tests.cni.executable import FULL_SIZE
 from tests.cni.world import WAITS, container_id
 from tests.cni_conformance.registry import Checks

@@ -13,7 +13,9 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from cni.request.result import SUPPORTED_VERSIONS, as_document, decode
+from cni.request.result import SUPPORTED_VERSIONS
+from cni.request.result_decoding import decode
+from cni.request.result_encoding import as_document
 from tests.cni import test_request, test_result
 from tests.cni.world import CIDR4, CIDR6, result_of
 from tests.cni_conformance.registry import Checks
