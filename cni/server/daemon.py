@@ -25,7 +25,7 @@ from cni.request.stores import StoreCheck
 from cni.server.collection import Collection
 from cni.server.restore import Restorer
 from cni.server.server import Server
-from cni.socket import channel
+from cni.socket import accepting
 from cni.socket.protocol import PendingDelete
 from cni.socket.trace import RESTORED, TRANSACTIONS, Traces
 from ipam.allocator.service import NodeAllocator
@@ -123,7 +123,7 @@ class Daemon:
             # A datastore that is away must not keep the socket closed.
             async with asyncio.timeout(WARM_SECONDS):
                 await self.context.allocator.warm()
-        listener = channel.listen(self._settings.socket)
+        listener = accepting.listen(self._settings.socket)
         log.info("serving %s", self._settings.socket, extra={"node": self.context.node})
         try:
             async with asyncio.TaskGroup() as group:
@@ -139,7 +139,7 @@ class Daemon:
                 group.create_task(self.context.records.run())
                 group.create_task(self.health.run())
                 group.create_task(self._report())
-                group.create_task(channel.serve(listener, self.server.handle))
+                group.create_task(accepting.serve(listener, self.server.handle))
         finally:
             self.context.records.flush()
             if self.context.undoing:

@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 
 from build_hook import EXECUTABLE, EXECUTABLE_SOURCE, ROOT, compile_executable
 from cni import install
-from cni.socket import channel, protocol
+from cni.socket import accepting, channel, protocol
 from tests.support.patience import HANG
 
 SANITIZERS = (
@@ -287,8 +287,8 @@ class Daemon:
     async def _main(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
-        listener = channel.listen(self.path)
-        task = asyncio.create_task(channel.serve(listener, self._handle))
+        listener = accepting.listen(self.path)
+        task = asyncio.create_task(accepting.serve(listener, self._handle))
         self._started.set()
         await self._stop.wait()
         task.cancel()

@@ -23,7 +23,7 @@ from typing import Any
 
 import pytest
 
-from cni.socket import channel, protocol
+from cni.socket import accepting, protocol
 from cni.socket.channel import Channel
 from tests.cni.executable import (
     BASE,
@@ -113,7 +113,7 @@ def test_hello_and_request_come_in_one_with_the_namespace(exe: Build, env: dict[
                 peer.sendall(protocol.encode_frame(answer))
             peer.recv(1)
 
-    listener = channel.listen(socket_of(env))
+    listener = accepting.listen(socket_of(env))
     listener.setblocking(True)
     thread = threading.Thread(target=once, args=[listener])
     thread.start()
@@ -150,7 +150,7 @@ def test_a_request_says_what_time_is_left_when_the_daemon_takes_it(
                     peer.sendall(protocol.encode_frame(answer))
                 peer.recv(1)
 
-    listener = channel.listen(socket_of(env), backlog=0)
+    listener = accepting.listen(socket_of(env), backlog=0)
     listener.setblocking(True)
     first = socket.socket(socket.AF_UNIX)
     first.connect(str(socket_of(env)))
@@ -461,7 +461,7 @@ def test_a_daemon_of_another_user_gets_nothing(
 
 def test_socket_modes_and_a_stale_socket(exe: Build, env: dict[str, str]) -> None:
     path = socket_of(env)
-    first = channel.listen(path)
+    first = accepting.listen(path)
     first.close()
     assert call(exe.hasty("calico-ipam"), env, CONFIG).error["code"] == 11
     with Daemon(path, accept):

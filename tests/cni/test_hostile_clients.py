@@ -19,7 +19,7 @@ import pytest
 
 from cni.server.server import CONCURRENCY
 from cni.socket import protocol
-from cni.socket.channel import CONNECTIONS
+from cni.socket.accepting import CONNECTIONS
 from libcalico.local.node_api import Await
 from tests.cni.executable import FULL_SIZE
 from tests.cni.supervised import Supervisor, supervised

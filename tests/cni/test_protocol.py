@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cni.socket import channel, protocol
+from cni.socket import accepting, channel, protocol
 from cni.socket.channel import Channel
 from tests.support.patience import patient
 
@@ -155,9 +155,9 @@ async def test_serving(tmp_path: Path) -> None:
         assert received is not None
         await connection.send(received[0])
 
-    task = asyncio.create_task(channel.serve(channel.listen(path), handler))
-    again = channel.listen(path)  # a second start takes the path over without a gap
-    replacement = asyncio.create_task(channel.serve(again, handler))
+    task = asyncio.create_task(accepting.serve(accepting.listen(path), handler))
+    again = accepting.listen(path)  # a second start takes the path over without a gap
+    replacement = asyncio.create_task(accepting.serve(again, handler))
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     assert [entry.name for entry in path.parent.iterdir()] == ["cni.sock"]
@@ -189,7 +189,7 @@ async def test_without_descriptors_callers_wait(tmp_path: Path) -> None:
         await connection.send(protocol.Hello("daemon"))
 
     path = tmp_path / "private" / "cni.sock"
-    serving = asyncio.create_task(channel.serve(channel.listen(path), handler, limit=3))
+    serving = asyncio.create_task(accepting.serve(accepting.listen(path), handler, limit=3))
     clients = [await channel.connect(path) for _ in range(8)]
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
