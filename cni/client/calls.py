@@ -21,8 +21,8 @@ import msgspec
 from cni.client import plugins
 from cni.client.cache import DEFAULT, KIND, Cache, Cached
 from cni.client.networks import Network
+from cni.request.environment import NAME
 from cni.request.errors import CNIError, Code
-from cni.request.request import NAME
 from cni.request.result import DNS, FLAT
 from cni.request.result_decoding import decode
 from cni.request.result_encoding import ResultDocument, as_document

@@ -24,6 +24,7 @@ from functools import lru_cache
 import msgspec
 
 from cni.request.config import NetworkConfig, parse_config
+from cni.request.environment import NAME, check_environment, environment_error, parse_args
 from cni.request.errors import CNIError, Code
 from cni.request.result import SUPPORTED_VERSIONS
 from libcalico.errors import NO_DOCUMENT
@@ -31,11 +32,7 @@ from libcalico.errors import NO_DOCUMENT
 MAX_DEPTH = 512
 COMMON_BYTES = 16384
 """Configurations up to this size are remembered as they were understood."""
-NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.\-]*")
 VERSION_PART = re.compile(r"[+-]?[0-9]{1,9}")
-GO_SPACE = frozenset("\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000") | frozenset(
-    chr(point) for point in range(0x2000, 0x200B)
-)
 
 
 class Command(StrEnum):
@@ -49,12 +46,6 @@ class Command(StrEnum):
     VERSION = "VERSION"
 
 
-REQUIRED: Mapping[str, tuple[str, ...]] = {
-    "ADD": ("CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME"),
-    "CHECK": ("CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME"),
-    "DEL": ("CNI_CONTAINERID", "CNI_IFNAME"),
-    "GC": ("CNI_PATH",),
-}
 SINCE: Mapping[str, str] = {"CHECK": "0.4.0", "GC": "1.1.0", "STATUS": "1.1.0"}
 
 
@@ -145,34 +136,6 @@ def request_version(stdin: str | bytes) -> str:
     return SUPPORTED_VERSIONS[-1]
 
 
-def check_environment(env: Mapping[str, str]) -> str:
-    """Return CNI_COMMAND after checking what this command requires (ENV-02 to ENV-20)."""
-    command = env.get("CNI_COMMAND", "")
-    if not command:
-        raise _environment("required env variables [CNI_COMMAND] missing")
-    required = REQUIRED.get(command, ())
-    missing = [name for name in required if not env.get(name)]
-    if missing:
-        raise _environment(f"required env variables [{','.join(missing)}] missing")
-    if "CNI_CONTAINERID" in required and not NAME.fullmatch(env["CNI_CONTAINERID"]):
-        raise _environment("invalid characters in containerID", env["CNI_CONTAINERID"])
-    if "CNI_IFNAME" in required:
-        check_ifname(env["CNI_IFNAME"])
-    return command
-
-
-def check_ifname(ifname: str) -> None:
-    """Raise CNIError 4 when the kernel could not take `ifname` as a link's name (ENV-20)."""
-    if len(ifname.encode("utf-8", "surrogateescape")) > 15:
-        raise _environment(
-            "interface name is too long", "interface name should be less than 16 characters"
-        )
-    if ifname in (".", ".."):
-        raise _environment("interface name is . or ..")
-    if any(char in "/:" or char in GO_SPACE for char in ifname):
-        raise _environment("interface name contains / or : or whitespace characters")
-
-
 def decode_document(stdin: str | bytes) -> dict[str, object]:
     """Return the configuration's object; raises CNIError 6 without repeating any of it."""
     try:
@@ -219,7 +182,7 @@ def check_name(document: Mapping[str, object]) -> None:
 def check_command(command: str) -> None:
     """Refuse a command that the specification does not know (ENV-06)."""
     if command not in Command.__members__ or command == Command.VERSION:
-        raise _environment(f"unknown CNI_COMMAND: {command}")
+        raise environment_error(f"unknown CNI_COMMAND: {command}")
 
 
 def check_version(command: str, document: Mapping[str, object]) -> None:
@@ -265,36 +228,6 @@ def check_types(document: Mapping[str, object], *, lenient: bool = False) -> Non
                 f"invalid network configuration: {where} contains a slash",
                 value,
             )
-
-
-def parse_args(text: str, command: str) -> dict[str, str]:
-    """Return the pairs of CNI_ARGS (ARG-01 to ARG-05); the last of duplicates wins.
-
-    Unknown keys never fail, because Calico sets IgnoreUnknown for itself. A piece without "="
-    is an error of ADD and CHECK (code 4) unless the runtime said IgnoreUnknown; DEL and GC skip
-    it, since they work by container id alone.
-    """
-    pairs: dict[str, str] = {}
-    broken = ""
-    for piece in text.split(";"):
-        key, equals, value = piece.partition("=")
-        if equals:
-            pairs[key] = value
-        elif piece and not broken:
-            broken = piece
-    ignore = pairs.pop("IgnoreUnknown", "").lower() in ("1", "true")
-    if broken and not ignore and command in ("ADD", "CHECK"):
-        raise _environment(f"CNI_ARGS: invalid pair {broken!r}")
-    return pairs
-
-
-def delegate_args(text: str) -> str:
-    """Return CNI_ARGS for a delegate: with IgnoreUnknown=1 in front (ARG-14)."""
-    return f"IgnoreUnknown=1;{text}" if text else "IgnoreUnknown=1"
-
-
-def _environment(msg: str, details: str = "") -> CNIError:
-    return CNIError(Code.INVALID_ENVIRONMENT, msg, details)
 
 
 def _decoding(why: str) -> CNIError:

@@ -39,7 +39,7 @@ from cni.request.request import Request
 from cni.request.result import Interface, IPConfig, Result
 from cni.socket import call_log
 from cni.socket.trace import Trace
-from cni.verbs import address_source, delete, network_profile, policy_only
+from cni.verbs import address_source, datastore_release, delete, network_profile, policy_only
 from cni.verbs.add_state import Adding, Identity, undo
 from cni.verbs.delegation import Line, destinations, is_delegated
 from cni.verbs.failures import DatastoreLimit, as_cni_error
@@ -126,7 +126,7 @@ async def _admit(call: Adding) -> float:
     if context.journal.holds(request):
         # An earlier attempt of this very attachment may still come to light: take it back first.
         async with DatastoreLimit(until):
-            await delete.release(context, call.attachment)
+            await datastore_release.release(context, call.attachment)
     if network_profile.is_wanted(context, request):
         async with DatastoreLimit(until):
             await network_profile.ensure(context, request)

@@ -25,8 +25,9 @@ from typing import Protocol
 
 import msgspec
 
+from cni.request.environment import delegate_args
 from cni.request.errors import CNIError, Code
-from cni.request.request import Request, delegate_args
+from cni.request.request import Request
 from cni.request.result import Result
 from cni.request.result_decoding import decode
 from cni.socket import protocol

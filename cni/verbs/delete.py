@@ -6,8 +6,7 @@ and endpoint. A missing namespace, link, endpoint or address is no error. What c
 for any reason, is written to the journal and the DEL succeeds: a pod whose DEL fails hangs in
 "terminating", and asking again would help no more than the journal does.
 
-What an ADD of this process committed is remembered, so its DEL reads nothing: the guards of
-the one transaction prove the memory. Otherwise endpoint, siblings and handle are read at once.
+What the datastore records is given back by `cni.verbs.datastore_release`.
 
 Invariants (tests/cni/test_daemon_add.py, tests/cni/test_daemon_faults.py):
   CNI-20  Only what belongs to this container id and interface is removed.
@@ -18,26 +17,21 @@ Source: docs/reference/cni.md#del.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 
 from cni.node.daemon_context import DaemonContext
 from cni.node.felix_client import Subject
-from cni.pods.endpoint import is_of, recorded_addresses, remover
 from cni.request.attachment import Attachment, attachment_of
 from cni.request.errors import CNIError, Code
 from cni.request.request import Request
 from cni.socket import call_log
 from cni.socket.trace import Trace
+from cni.verbs import datastore_release
 from cni.verbs.delegation import Delegate, Line, is_delegated
-from cni.veth import orphan_veths, wiring
-from ipam.allocator.requests import Release
+from cni.veth import orphan_veths
 from ipam.records.blocks import IPAddress
-from libcalico.datastore.interface import Entry, Selection
-from libcalico.errors import DatastoreUnavailable, InvalidValue, MuslinError
-from libcalico.model.keys import HandleKey, Key
-from libcalico.names import DEFAULT_INTERFACE_PREFIX
+from libcalico.errors import InvalidValue, MuslinError
 from linux.errors import KernelError
 
 log = call_log.logger(__name__)
@@ -74,7 +68,9 @@ async def delete(
     trace.mark("unwire")
     refused = await _release_elsewhere(request, line)
     try:
-        released = await release(context, attachment, unwired=removed, forgot=forgot)
+        released = await datastore_release.release(
+            context, attachment, unwired=removed, forgot=forgot
+        )
     except Exception as error:  # noqa: BLE001 - a DEL goes on; kept in `left`, for the journal
         left.append(error)
     trace.mark("commit")
@@ -118,7 +114,7 @@ async def replay(context: DaemonContext, request: Request) -> None:
     except KernelError as error:
         kept = error
         _retract(context, attachment)
-    released = await release(context, attachment)
+    released = await datastore_release.release(context, attachment)
     _retract(context, attachment)
     if kept:
         raise kept
@@ -157,121 +153,14 @@ async def _release_elsewhere(request: Request, line: Line | None) -> CNIError | 
     return None
 
 
-async def release(
-    context: DaemonContext,
-    attachment: Attachment,
-    *,
-    unwired: bool = False,
-    forgot: Callable[[], None] = lambda: None,
-) -> list[IPAddress]:
-    """Give back in the datastore what the attachment holds; returns the addresses.
-
-    `unwired`: its veth pair is removed already. `forgot` is called when the flows of all addresses
-    that its endpoint records are gone from the kernel. Raises DatastoreError, TimeoutError or
-    Contention: the outcome is unknown then; InvalidValue or IPAMError if what is stored cannot be
-    read.
-    """
-    try:
-        key = attachment.endpoint_key
-    except InvalidValue:
-        return []  # no endpoint can have such a name, so no ADD of it ever succeeded
-    memory = context.memory.pop(attachment)
-    if context.cluster.locked:
-        raise DatastoreUnavailable("ClusterInformation default says datastoreReady false")
-    released: list[IPAddress] = []
-    async with asyncio.timeout(context.settings.release_seconds):
-        if memory is not None:
-            if await forget_flows(context, memory.addresses):
-                forgot()
-            granted = await context.allocator.perform(
-                Release(
-                    attachment.handle_id,
-                    companion=remover(attachment),
-                    only=memory.addresses,
-                    known=memory.entries,
-                )
-            )
-            released += granted.addresses
-            handle_key = HandleKey(attachment.handle_id)
-            if handle_key in granted.entries and granted.entries[handle_key] is None:
-                return released
-            # The handle holds more: another interface's addresses, or a leak. Look closely.
-        siblings, known = await _read(context, attachment)
-        own = next((entry for entry in siblings if entry.key == key), None)
-        spared = {
-            address
-            for entry in siblings
-            if entry.key != key
-            for address in recorded_addresses(entry, attachment)
-        }
-        if not unwired:
-            await _remove_recorded_veth(context, attachment, own)
-        if await forget_flows(context, recorded_addresses(own, attachment)) and own:
-            forgot()
-        granted = await context.allocator.perform(
-            Release(attachment.handle_id, frozenset(spared), remover(attachment), known=known)
-        )
-    return released + list(granted.addresses)
-
-
 def subject_of(attachment: Attachment) -> Subject:
     """What felix knows the attachment by."""
     key = attachment.endpoint_key
     return Subject(key.namespace, key.name, attachment.container_id)
 
 
-async def _read(
-    context: DaemonContext, attachment: Attachment
-) -> tuple[list[Entry], dict[Key, Entry | None]]:
-    """The endpoints of all interfaces of this pod or container, and endpoint and handle."""
-    selection = Selection(
-        "WorkloadEndpoint",
-        namespace=attachment.namespace,
-        name_prefix=attachment.sibling_prefix,
-    )
-    listing, known = await asyncio.gather(
-        context.store.list(selection),
-        context.store.get_many([attachment.endpoint_key, HandleKey(attachment.handle_id)]),
-    )
-    return listing.entries, known
-
-
 async def _remove_veth(context: DaemonContext, attachment: Attachment) -> bool:
     return await context.unplugger.remove(attachment.host_interface, attachment.mark)
-
-
-async def _remove_recorded_veth(
-    context: DaemonContext, attachment: Attachment, own: Entry | None
-) -> None:
-    """Remove a veth pair without our mark that the datastore records as this container's.
-
-    Another release made it.
-
-    A host interface of another name was made by another plugin of the chain, and is its own.
-    """
-    if own is None or not is_of(own, attachment):
-        return
-    name = own.value.spec.interfaceName or ""
-    if not name.startswith(DEFAULT_INTERFACE_PREFIX):
-        return
-    try:
-        await context.in_thread(lambda: wiring.remove(name, attachment.mark, unmarked=True))
-    except (KernelError, ValueError) as error:
-        log.warning("a recorded host interface stays: %s", error)
-
-
-async def forget_flows(context: DaemonContext, addresses: Iterable[IPAddress]) -> bool:
-    """Remove the connections of released addresses from the kernel's tracking; whether it did."""
-    gone = list(addresses)
-    if not gone:
-        return False
-    try:
-        await context.flows.forget(gone)
-    except (KernelError, OSError) as error:
-        # Old flows time out by themselves; the address must not stay taken for them.
-        log.warning("flows of %s stay: %s", ", ".join(map(str, gone)), error)
-        return False
-    return True
 
 
 def _retract(context: DaemonContext, attachment: Attachment, *, forgotten: bool = False) -> None:

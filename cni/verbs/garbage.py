@@ -32,7 +32,7 @@ from cni.request.attachment import INTERFACE
 from cni.request.config import Attachment as Valid
 from cni.request.errors import CNIError, Code
 from cni.request.request import Request
-from cni.verbs.delete import forget_flows
+from cni.verbs.datastore_release import forget_flows
 from cni.veth import wiring
 from ipam.allocator.committer import settle
 from ipam.allocator.view import View

@@ -23,7 +23,6 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from ipaddress import ip_interface, ip_network
 
 from cni.node.daemon_context import READY_SECONDS, DaemonContext, check_node_known, check_node_name
@@ -35,32 +34,18 @@ from cni.request.request import Request
 from cni.request.result import IPConfig, Result
 from cni.request.result_decoding import decode
 from cni.socket.trace import Trace
-from cni.verbs.delete import forget_flows, remember
+from cni.verbs.datastore_release import forget_flows
+from cni.verbs.delete import remember
 from cni.verbs.failures import as_cni_error
+from cni.verbs.ipam_holdings import Holdings, holdings
 from cni.veth.pod_end import GATEWAYS
 from ipam.allocator.requests import Allocate, Release
 from ipam.allocator.service import PendingRequest
-from ipam.records import blocks, handles
 from ipam.records.blocks import IPAddress
 from ipam.records.errors import IPAMError
 from ipam.records.naming import pod_attributes
 from ipam.records.pools import containing
-from libcalico.datastore.interface import Entry
 from libcalico.errors import DatastoreUnavailable, InvalidValue, MuslinError
-from libcalico.model.keys import HandleKey, Key
-
-
-@dataclass(frozen=True, slots=True)
-class Holdings:
-    """The addresses of one interface, by handle: its own, and those of Calico's old releases."""
-
-    addresses: Mapping[str, tuple[IPAddress, ...]]
-
-    @property
-    def all(self) -> tuple[IPAddress, ...]:
-        """All addresses, IPv4 first."""
-        every = [address for each in self.addresses.values() for address in each]
-        return tuple(sorted(every, key=lambda address: (address.version, int(address))))
 
 
 async def add(context: DaemonContext, request: Request, trace: Trace, seconds: float) -> Result:
@@ -190,48 +175,6 @@ async def check(context: DaemonContext, request: Request, trace: Trace, seconds:
                 f"CHECK of {attachment}: address {address} is not allocated to this interface",
                 "allocated: " + ", ".join(map(str, addresses)),
             )
-
-
-async def holdings(context: DaemonContext, attachment: Attachment) -> Holdings:
-    """Read the addresses of this interface. Raises DatastoreError or TimeoutError."""
-    legacy = f"{attachment.namespace}.{attachment.pod}" if attachment.pod else ""
-    handle_ids = [attachment.handle_id, legacy or attachment.container_id]
-    read_keys: list[Key] = [HandleKey(handle_id) for handle_id in handle_ids]
-    with suppress(InvalidValue):
-        read_keys.append(attachment.endpoint_key)
-    entries = await context.store.get_many(read_keys)
-    recorded: set[str] = set()
-    keys: set[Key] = set()
-    for key, entry in entries.items():
-        if entry is None:
-            continue
-        if isinstance(key, HandleKey):
-            keys |= set(handles.block_keys(entry.value))
-        elif entry.value.spec.containerID == attachment.container_id:
-            recorded = {text.partition("/")[0] for text in entry.value.spec.ipNetworks}
-    stored = await context.store.get_many(sorted(keys, key=str)) if keys else {}
-    by_handle = {
-        handle_id: _of_handle(attachment, handle_id, stored, recorded) for handle_id in handle_ids
-    }
-    return Holdings(
-        {handle_id: addresses for handle_id, addresses in by_handle.items() if addresses}
-    )
-
-
-def _of_handle(
-    attachment: Attachment, handle_id: str, stored: Mapping[Key, Entry | None], recorded: set[str]
-) -> tuple[IPAddress, ...]:
-    """The addresses of one handle that are this interface's, on this node (CNI-81)."""
-    return tuple(
-        allocation.address
-        for entry in stored.values()
-        if entry is not None
-        for allocation in blocks.allocations(entry.value)
-        if allocation.handle_id == handle_id
-        and allocation.attributes.get("node", attachment.node) == attachment.node
-        and allocation.attributes.get(INTERFACE, attachment.ifname) == attachment.ifname
-        and str(allocation.address) not in recorded
-    )
 
 
 def _serve(addresses: Sequence[IPAddress], requested: AddressRequest) -> bool:

@@ -28,7 +28,7 @@ from cni.request.errors import CNIError, Code
 from cni.request.request import Request
 from cni.request.result import Result
 from cni.socket.trace import Trace
-from cni.verbs import delete, network_profile
+from cni.verbs import datastore_release, delete, network_profile
 from cni.veth import pod_end
 from ipam.records.blocks import IPAddress
 from libcalico.datastore.interface import CommitConflict, revision_of
@@ -152,7 +152,7 @@ async def _undo(context: DaemonContext, request: Request) -> None:
     attachment = attachment_of(request, context.node)
     left: list[Exception] = []
     try:
-        await delete.release(context, attachment, unwired=True)
+        await datastore_release.release(context, attachment, unwired=True)
     except Exception as error:  # noqa: BLE001 - an undo goes on; kept in `left`, for the journal
         left.append(error)
     context.felix.retract(delete.subject_of(attachment))

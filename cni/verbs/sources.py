@@ -18,7 +18,7 @@ from cni.pods.endpoint import EndpointWriter
 from cni.request.attachment import Attachment
 from cni.request.errors import CNIError, Code
 from cni.request.result import Result
-from cni.verbs import delete
+from cni.verbs import datastore_release
 from cni.verbs.delegation import Delegate
 from ipam.allocator.requests import Granted
 from ipam.allocator.service import PendingRequest
@@ -75,7 +75,7 @@ class OwnAddresses:
             except IPAMError:
                 return True  # refused: there is nothing to give back
         if granted.fresh:
-            await delete.release(self.context, self.attachment)
+            await datastore_release.release(self.context, self.attachment)
         return granted.fresh
 
 
@@ -110,7 +110,7 @@ class _EndpointAlone:
     async def undo(self) -> bool:
         """Remove the endpoint, if it was written."""
         if self._written:
-            await delete.release(self.context, self.attachment)
+            await datastore_release.release(self.context, self.attachment)
         return True
 
 
@@ -168,5 +168,5 @@ class DelegatedAddresses(_EndpointAlone):
         if self._asked:
             await self.delegate.delete()
         if self._written:
-            await delete.release(self.context, self.attachment)
+            await datastore_release.release(self.context, self.attachment)
         return True

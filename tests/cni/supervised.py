@@ -35,7 +35,7 @@ from cni.server.daemon import Daemon
 from cni.server.server import Server
 from cni.socket import protocol
 from cni.socket.caller import Caller
-from cni.verbs import add, delete
+from cni.verbs import add, datastore_release
 from cni.veth import pod_end, veth_removal, wiring
 from cni.veth.veth_removal import VethRemover
 from ipam.allocator.service import NodeAllocator
@@ -60,8 +60,8 @@ PLACES: dict[str, tuple[Any, str]] = {
     "result": (add, "_result"),
     "unplug": (VethRemover, "remove"),
     "remove": (veth_removal, "remove_all"),
-    "release": (delete, "release"),
-    "flows": (delete, "forget_flows"),
+    "release": (datastore_release, "release"),
+    "flows": (datastore_release, "forget_flows"),
     "retract": (FelixClient, "retract"),
     "deliver": (Server, "_deliver"),
 }

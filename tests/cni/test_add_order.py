@@ -16,7 +16,7 @@ from cni.request.attachment import Attachment, attachment_of
 from cni.request.errors import CNIError, Code
 from cni.request.result import Result
 from cni.socket.trace import Trace
-from cni.verbs import add, address_source, delete, network_profile, pod_veth
+from cni.verbs import add, address_source, datastore_release, delete, network_profile, pod_veth
 from cni.verbs.pod_veth import PodVeth
 from cni.veth import extra_routes, pod_end, wiring
 from ipam.allocator.requests import Granted
@@ -78,7 +78,7 @@ class Story:
         put(wiring, "existing", lambda *_: ENDS if own else None)
         put(wiring, "add_host_routes", lambda *_: self.note("lead"))
         put(wiring, "remove", lambda *_: self.note("unwire"))
-        put(delete, "release", self._noting("release", []))
+        put(datastore_release, "release", self._noting("release", []))
         put(delete, "remember_undo", self._noting("undone", None))
         put(EndpointWriter, "stored_bytes", lambda _: b"{}")
         self.context: Any = SimpleNamespace(

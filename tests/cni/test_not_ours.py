@@ -13,7 +13,7 @@ import pytest
 from cni.pods.endpoint import recorded_addresses, remover
 from cni.request.attachment import Attachment
 from cni.request.errors import CNIError
-from cni.verbs import delete
+from cni.verbs import datastore_release
 from cni.veth import wiring
 from cni.veth.orphan_veths import HOST_MAC, is_half_made
 from libcalico.datastore.interface import Delete, Entry
@@ -147,7 +147,7 @@ def test_a_recorded_link_goes_if_record_and_name_are_ours(
     value = WorkloadEndpoint(metadata=Metadata(name="w"), spec=spec)
     context: Any = SimpleNamespace(in_thread=in_thread)
     for own in (None, Entry(WEB.endpoint_key, value, 7, b"")):
-        asyncio.run(delete._remove_recorded_veth(context, WEB, own))
+        asyncio.run(datastore_release._remove_recorded_veth(context, WEB, own))
     assert removed == asked
 
 

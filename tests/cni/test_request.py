@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from cni.request.environment import delegate_args, parse_args
 from cni.request.errors import CNIError
-from cni.request.request import Command, delegate_args, parse_args, parse_request
+from cni.request.request import Command, parse_request
 from tests.cni.executable import BASE, CONFIG
 
 
