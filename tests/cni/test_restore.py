@@ -272,7 +272,7 @@ async def test_a_handle_that_could_not_be_put_back_is_looked_for_until_it_is_the
             restorer = daemon.restorer
             await until(lambda: restorer.gap > 60)
             result_of(await node.add(pod))
-            restorer._native = restorer._handles_too = True
+            restorer._stored.native = restorer._handles_too = True
             node.etcd.delete("/calico/ipam/v2/handle/")
 
             async def away(_: Record) -> None:
@@ -298,7 +298,7 @@ async def test_handles_are_compared_as_soon_as_a_block_was_made_anew(node: World
             restorer = daemon.restorer
             await until(lambda: restorer.gap > 60)
             result_of(await node.add(pod, "runs"))
-            restorer._native, restorer._handles_too = True, False
+            restorer._stored.native, restorer._handles_too = True, False
             for key in ("/calico/ipam/v2/handle/", "/calico/ipam/v2/assignment/"):
                 node.etcd.delete(key)
             await daemon.context.allocator.perform(Allocate("another", {"node": NODE}))
