@@ -22,8 +22,8 @@ from felix.calc.endpoints import from_resource
 from felix.calc.labels import NamedPort, named_ports
 from felix.calc.nodes import facts_of as node_facts
 from felix.calc.policy import KINDS, PolicyEngine
-from felix.calc.policy.items import read_network, read_networks
 from felix.calc.pools import Pool, pool_of
+from felix.calc.sets.items import read_network, read_networks
 from felix.config.parameters import Config
 from felix.config.resolve import resolve
 from felix.explain.flow import IPAddress

@@ -17,7 +17,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from felix.calc.graph import Calculator
-from felix.calc.policy.remote import NOT_PLAIN, Reduced, decode, whole
+from felix.calc.sets.remote import NOT_PLAIN, Reduced, decode, whole
 from libcalico.datastore.interface import Row
 from libcalico.errors import InvalidValue
 from libcalico.model import ResourceKey, WorkloadEndpoint

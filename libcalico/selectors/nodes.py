@@ -1,7 +1,7 @@
 """The tree of a selector: what each part matches, and its text in Calico's spelling.
 
 The nodes are kept as a tree (not only as a function), because an index over labels reads
-them (`felix/calc/policy/anchors.py`). An absent label fails every positive comparison and
+them (`felix/calc/sets/anchors.py`). An absent label fails every positive comparison and
 passes `!=` and `not in` (docs/reference/data-model.md#selectors). Tested in
 tests/libcalico/test_selectors.py.
 """

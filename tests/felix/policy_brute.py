@@ -11,11 +11,11 @@ from typing import Any
 from felix.calc.endpoints import from_resource
 from felix.calc.policy.facts import PolicyFacts, Stage, closed, facts_of, resolve_policy
 from felix.calc.policy.host_facts import host_facts
-from felix.calc.policy.items import Item, of_local, of_network_set, of_remote
 from felix.calc.policy.rules import resolve
-from felix.calc.policy.service_sets import Need
-from felix.calc.policy.set_needs import SetNeed
 from felix.calc.policy_model import EndpointPolicy, HostEndpoint, ResolvedPolicy, Run, TierView
+from felix.calc.sets.items import Item, of_local, of_network_set, of_remote
+from felix.calc.sets.service_sets import Need
+from felix.calc.sets.set_needs import SetNeed
 from libcalico.model import ResourceKey
 from libcalico.model.resources.profile import DEFAULT_ALLOW, default_allow
 from tests.felix.policy_objects import ME, Told

@@ -11,8 +11,8 @@ from collections.abc import Collection, Hashable, Mapping
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
-from felix.calc.policy.service_sets import Need, NeededSets
 from felix.calc.policy_model import ResolvedPolicy
+from felix.calc.sets.service_sets import Need, NeededSets
 
 K = TypeVar("K", bound=Hashable)
 

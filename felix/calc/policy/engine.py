@@ -35,13 +35,9 @@ from felix.calc.policy.facts import (
 )
 from felix.calc.policy.host_facts import host_facts
 from felix.calc.policy.hosts import HostTable
-from felix.calc.policy.items import Item, of_local, of_network_set, of_remote
 from felix.calc.policy.large import LargePolicies
 from felix.calc.policy.policy_order import HOST_ENDPOINT, ActivePolicies, tier_facts
-from felix.calc.policy.remote import RemoteEndpoints
 from felix.calc.policy.rules import reading, resolve
-from felix.calc.policy.service_sets import NeededSets, ServiceSets
-from felix.calc.policy.sets import SetTable, name_of
 from felix.calc.policy.staged import STAGED_KINDS, Staged, StagedPolicies, StagedResource
 from felix.calc.policy.stored import StoredPolicies
 from felix.calc.policy_model import (
@@ -52,6 +48,10 @@ from felix.calc.policy_model import (
     SetKind,
 )
 from felix.calc.services import ServiceSlice, SliceKey
+from felix.calc.sets.items import Item, of_local, of_network_set, of_remote
+from felix.calc.sets.remote import RemoteEndpoints
+from felix.calc.sets.service_sets import NeededSets, ServiceSets
+from felix.calc.sets.set_table import SetTable, name_of
 from felix.calc.work_counters import WorkCounters
 from libcalico.errors import InvalidValue
 from libcalico.model import Profile, ResourceKey, StagedKubernetesNetworkPolicy

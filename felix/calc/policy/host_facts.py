@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 
 from felix.calc.labels import named_ports
-from felix.calc.policy.items import Item
 from felix.calc.policy_model import ANY_INTERFACE, IPAddress
+from felix.calc.sets.items import Item
 from libcalico.model import HostEndpoint, ResourceKey
 from libcalico.policy_selectors import NAMESPACE_LABEL
 

@@ -22,8 +22,8 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 
 from felix.calc.labels import Labels
-from felix.calc.policy.anchors import Anchor, anchors, mentioned
 from felix.calc.policy.postings import Postings
+from felix.calc.sets.anchors import Anchor, anchors, mentioned
 from felix.calc.work_counters import WorkCounters
 from libcalico.model import ResourceKey
 from libcalico.selectors.selectors import Selector

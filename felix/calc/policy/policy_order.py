@@ -22,8 +22,8 @@ from itertools import groupby
 
 from felix.calc.policy.facts import PolicyFacts, Stage
 from felix.calc.policy.index import LabelIndex
-from felix.calc.policy.items import Item
 from felix.calc.policy_model import EndpointPolicy, Run, TierView
+from felix.calc.sets.items import Item
 from felix.calc.work_counters import WorkCounters
 from libcalico.model import ResourceKey, Tier
 from libcalico.model.validation.kubernetes_names import SINGLE_LABEL

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Generic, TypeVar
 
-from felix.calc.policy.anchors import Anchor
+from felix.calc.sets.anchors import Anchor
 
 T = TypeVar("T", bound=Hashable)
 Pairs = Iterable[tuple[str, str]]

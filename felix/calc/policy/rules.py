@@ -21,10 +21,10 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from felix.calc.labels import WITH_PORTS, protocol_number
-from felix.calc.policy.items import IPNetwork, read_network
-from felix.calc.policy.service_sets import Need, ServiceNeed, service_set
-from felix.calc.policy.set_needs import port_set, selector_set
 from felix.calc.policy_model import ANYONE, EntityMatch, ResolvedRule, Verb
+from felix.calc.sets.items import IPNetwork, read_network
+from felix.calc.sets.service_sets import Need, ServiceNeed, service_set
+from felix.calc.sets.set_needs import port_set, selector_set
 from libcalico.errors import InvalidValue
 from libcalico.model import EntityRule, Rule
 from libcalico.model.base import numorstring

@@ -21,10 +21,10 @@ from types import MappingProxyType
 import msgspec
 
 from felix.calc.policy.facts import Policy, PolicyFacts, facts_of, resolve_policy
-from felix.calc.policy.items import Item
 from felix.calc.policy.policy_order import HOST_ENDPOINT, ActivePolicies
-from felix.calc.policy.service_sets import Need
 from felix.calc.policy_model import EndpointPolicy, ResolvedPolicy
+from felix.calc.sets.items import Item
+from felix.calc.sets.service_sets import Need
 from felix.calc.work_counters import WorkCounters
 from libcalico.conversion.network_policy import POLICY_PREFIX, network_policy
 from libcalico.errors import InvalidValue

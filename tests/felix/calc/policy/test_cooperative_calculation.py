@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from felix.calc.policy import PolicyEngine, search, sets
+from felix.calc.policy import PolicyEngine
 from felix.calc.policy import engine as engines
+from felix.calc.sets import search, set_table
 from libcalico.model import ResourceKey
 from tests.felix.calc.policy.test_model import final, objects
 from tests.felix.policy_brute import calculate
@@ -35,7 +36,7 @@ def _smallest_slices() -> Iterator[None]:
         patch.setattr(engines, "SLICE", 0)
         patch.setattr(search, "FEW", 0)
         for name in ("PORTION", "MOVED", "TOUCHED", "TOLD"):
-            patch.setattr(sets, name, 1)
+            patch.setattr(set_table, name, 1)
         patch.setattr(search, "PORTION", 1)
         yield
 

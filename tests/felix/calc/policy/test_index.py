@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from felix.calc.policy.anchors import Anchor, anchors, mentioned
 from felix.calc.policy.index import Flip, LabelIndex
+from felix.calc.sets.anchors import Anchor, anchors, mentioned
 from felix.calc.work_counters import WorkCounters
 from libcalico.model import ResourceKey
 from libcalico.selectors.selectors import parse

@@ -6,7 +6,7 @@ import pytest
 
 from felix.calc.endpoints import from_resource
 from felix.calc.labels import NamedPort, protocol_number
-from felix.calc.policy.items import of_local, of_network_set, of_remote, read_network
+from felix.calc.sets.items import of_local, of_network_set, of_remote, read_network
 from tests.felix.policy_objects import global_network_set, network_set, pod
 
 

@@ -11,11 +11,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from felix.calc.labels import NamedPort
-from felix.calc.policy import search as searching
-from felix.calc.policy.idlists import Allocator, each, length, with_id, without_id
-from felix.calc.policy.population import Population
-from felix.calc.policy.search import Search
-from felix.calc.policy.selector_prefilter import Followed, SelectorPrefilter
+from felix.calc.sets import search as searching
+from felix.calc.sets.idlists import Allocator, each, length, with_id, without_id
+from felix.calc.sets.population import Population
+from felix.calc.sets.search import Search
+from felix.calc.sets.selector_prefilter import Followed, SelectorPrefilter
 from felix.calc.work_counters import WorkCounters
 from libcalico.selectors.selectors import parse
 from tests.felix.calc.policy.test_model import labels as some_labels

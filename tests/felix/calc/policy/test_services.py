@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from felix.calc.policy.facts import names_services
-from felix.calc.policy.service_sets import ServiceNeed, ServiceSets, service_set
-from felix.calc.policy.set_needs import selector_set
 from felix.calc.policy_model import SetKind
 from felix.calc.services import ServicePort, ServiceSlice, SliceKey
+from felix.calc.sets.service_sets import ServiceNeed, ServiceSets, service_set
+from felix.calc.sets.set_needs import selector_set
 from libcalico.model import ResourceKey, Rule
 from libcalico.model.resources.rules import ServiceMatch
 from libcalico.selectors.selectors import parse

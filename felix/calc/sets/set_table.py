@@ -27,15 +27,15 @@ from array import array
 from collections import deque
 from collections.abc import Collection, Generator, Hashable, Mapping
 
-from felix.calc.policy.idlists import each
-from felix.calc.policy.items import Item
-from felix.calc.policy.needed_set import NeededSet, State
-from felix.calc.policy.population import Members, Population, Ports
-from felix.calc.policy.profile_groups import Group
-from felix.calc.policy.search import Search
-from felix.calc.policy.selector_prefilter import Followed, SelectorPrefilter
-from felix.calc.policy.set_needs import SetNeed, contribution
 from felix.calc.policy_model import SetChange, SetKind
+from felix.calc.sets.idlists import each
+from felix.calc.sets.items import Item
+from felix.calc.sets.needed_set import NeededSet, State
+from felix.calc.sets.population import Members, Population, Ports
+from felix.calc.sets.profile_groups import Group
+from felix.calc.sets.search import Search
+from felix.calc.sets.selector_prefilter import Followed, SelectorPrefilter
+from felix.calc.sets.set_needs import SetNeed, contribution
 from felix.calc.work_counters import WorkCounters
 from libcalico.model import ResourceKey
 

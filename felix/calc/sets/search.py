@@ -4,7 +4,7 @@ Evaluating a selector on every candidate costs microseconds each; cutting two se
 nanoseconds. So a tree of conditions becomes set operations on the postings, from the smallest
 conjunct on, and only a small remainder is asked one by one. A search of a large population
 yields now and then what it has done since, in about microseconds, so that others get their turn;
-who changes labels meanwhile must look after what it may have found (felix.calc.policy.sets).
+who changes labels meanwhile must look after what it may have found (felix.calc.sets.set_table).
 Tested in tests/felix/calc/policy/test_population.py.
 """
 
@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
 
-from felix.calc.policy.anchors import Anchor, anchors
-from felix.calc.policy.population import Population
+from felix.calc.sets.anchors import Anchor, anchors
+from felix.calc.sets.population import Population
 from felix.calc.work_counters import WorkCounters
 from libcalico.selectors.nodes import depth
 from libcalico.selectors.selectors import (

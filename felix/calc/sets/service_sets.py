@@ -1,7 +1,7 @@
 """The sets of services that active rules need, and the router between them and selector sets.
 
 Several slices of one service may hold one address, so contributions are counted, and within
-one flush what comes and goes cancels, as for the sets of selectors (`felix.calc.policy.sets`).
+one flush what comes and goes cancels, as for the sets of selectors (`felix.calc.sets.set_table`).
 
 Invariants:
   SET-1, SET-2 hold here too.
@@ -16,11 +16,11 @@ from collections import Counter
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from felix.calc.policy.set_needs import SetNeed
-from felix.calc.policy.sets import SetTable
 from felix.calc.policy_model import SetChange, SetKind
 from felix.calc.pools import member
 from felix.calc.services import ServiceSlice, SliceKey
+from felix.calc.sets.set_needs import SetNeed
+from felix.calc.sets.set_table import SetTable
 
 Service = tuple[str, str]
 """Namespace and name."""

@@ -9,7 +9,7 @@ import base64
 import hashlib
 from dataclasses import dataclass
 
-from felix.calc.policy.population import Members, Ports, texts
+from felix.calc.sets.population import Members, Ports, texts
 from libcalico.selectors.selectors import Selector
 
 Port = tuple[str, str]

@@ -26,9 +26,9 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from felix.calc.labels import NamedPort
-from felix.calc.policy.anchors import Anchor
-from felix.calc.policy.idlists import Allocator, IdList, each, length, with_id, without_id
-from felix.calc.policy.profile_groups import Group, ProfileGroups, drop_label_set
+from felix.calc.sets.anchors import Anchor
+from felix.calc.sets.idlists import Allocator, IdList, each, length, with_id, without_id
+from felix.calc.sets.profile_groups import Group, ProfileGroups, drop_label_set
 
 Members = str | tuple[str, ...]
 """One text, or several: a tuple of one would double what an endpoint costs."""

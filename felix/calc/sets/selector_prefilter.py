@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from felix.calc.policy.anchors import Anchor, anchors, mentioned
+from felix.calc.sets.anchors import Anchor, anchors, mentioned
 from felix.calc.work_counters import WorkCounters
 from libcalico.selectors.selectors import Compare, Has, InSet, Node, Selector
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from felix.calc.policy.selector_prefilter import Followed
-from felix.calc.policy.set_needs import SetNeed
 from felix.calc.policy_model import SetKind
+from felix.calc.sets.selector_prefilter import Followed
+from felix.calc.sets.set_needs import SetNeed
 
 
 class State(Enum):

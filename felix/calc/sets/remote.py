@@ -18,9 +18,9 @@ from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 import msgspec
 
 from felix.calc.labels import LONGEST_ACCOUNT, ORCHESTRATOR_LABEL, named_ports
-from felix.calc.policy.items import host_members
-from felix.calc.policy.population import Members, Ports
-from felix.calc.policy.sets import SetTable
+from felix.calc.sets.items import host_members
+from felix.calc.sets.population import Members, Ports
+from felix.calc.sets.set_table import SetTable
 from libcalico.errors import NO_DOCUMENT, InvalidValue
 from libcalico.model import ResourceKey, WorkloadEndpoint, codec
 from libcalico.model.resources.endpoint import WorkloadEndpointPort

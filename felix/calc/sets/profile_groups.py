@@ -12,8 +12,8 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from felix.calc.policy.anchors import Anchor
-from felix.calc.policy.idlists import Allocator
+from felix.calc.sets.anchors import Anchor
+from felix.calc.sets.idlists import Allocator
 
 
 @dataclass(slots=True, eq=False)
