@@ -20,11 +20,12 @@ from types import MappingProxyType
 
 import msgspec
 
-from felix.calc.policy.facts import Policy, PolicyFacts, facts_of, resolve_policy
+from felix.calc.policy.conditions import Conditions
+from felix.calc.policy.facts import Policy, PolicyFacts, facts_of, names_services, resolve_policy
 from felix.calc.policy.policy_order import HOST_ENDPOINT, ActivePolicies
 from felix.calc.policy_model import EndpointPolicy, ResolvedPolicy
 from felix.calc.sets.items import Item
-from felix.calc.sets.service_sets import Need
+from felix.calc.sets.service_sets import Need, NeededSets
 from felix.calc.work_counters import WorkCounters
 from libcalico.conversion.network_policy import POLICY_PREFIX, network_policy
 from libcalico.errors import InvalidValue
@@ -77,9 +78,11 @@ class StagedPolicies:
     so a cluster without any pays nothing.
     """
 
-    def __init__(self, feed: Feed) -> None:
-        self._feed = feed
+    def __init__(self, feed: Feed, sets: NeededSets, conditions: Conditions) -> None:
+        self._feed, self._sets, self._conditions = feed, sets, conditions
         self._active: ActivePolicies | None = None
+        self._stored: dict[ResourceKey, StagedResource] = {}
+        self._with_services: set[ResourceKey] = set()
         self._staged: dict[ResourceKey, Staged] = {}
         self._targets: dict[ResourceKey, set[ResourceKey]] = {}
 
@@ -107,12 +110,34 @@ class StagedPolicies:
             {key: replace(one, endpoints=active.matches(key)) for key, one in self._staged.items()}
         )
 
-    def put(self, key: ResourceKey, value: StagedResource | None, *, services: bool) -> str:
-        """A staged policy is so now; None: it is gone. Returns what is wrong with it."""
+    @property
+    def name_services(self) -> bool:
+        """Whether any staged policy names a service."""
+        return bool(self._with_services)
+
+    def put(self, key: ResourceKey, value: StagedResource | None) -> None:
+        """Add or change a staged policy; None removes it."""
+        self._stored.pop(key, None)
+        if value is not None:
+            self._stored[key] = value
+        # A NetworkPolicy of Kubernetes knows no services.
+        if isinstance(value, StagedKubernetesNetworkPolicy | None) or not names_services(value):
+            self._with_services.discard(key)
+        else:
+            self._with_services.add(key)
+        self._match(key, value)
+
+    def services_changed(self) -> None:
+        """Read all staged policies again."""
+        for key, value in self._stored.items():
+            self._match(key, value)
+
+    def _match(self, key: ResourceKey, value: StagedResource | None) -> None:
         before = self._staged.pop(key, None)
         if before is not None:
             self._targets[before.target].discard(key)
-        one = None if value is None else _read(key, value, services=services)
+        one = None if value is None else _read(key, value, services=self._sets.services_known)
+        self._conditions.report(key, "" if one is None else one.problem)
         if one is not None:
             self._staged[key] = one
             self._targets.setdefault(one.target, set()).add(key)
@@ -122,7 +147,6 @@ class StagedPolicies:
         if self._active is not None:
             self._active.put_policy(key, None if one is None else one.facts)
             self._forget_marks()
-        return "" if one is None else one.problem
 
     def put_endpoint(self, key: ResourceKey, item: Item | None) -> None:
         """A local endpoint is so now; None: it is gone."""

@@ -61,8 +61,12 @@ class _Set:
 
 @dataclass(slots=True)
 class ServiceSets:
-    """Slices by service, and the sets that are needed of them."""
+    """Slices by service, and the sets that are needed of them.
 
+    `known`: all slices have been read, so rules may rely on them (SVC-1).
+    """
+
+    known: bool = False
     _slices: dict[Service, dict[SliceKey, ServiceSlice]] = field(default_factory=dict)
     _service_of: dict[SliceKey, Service] = field(default_factory=dict)
     _sets: dict[str, _Set] = field(default_factory=dict)
@@ -173,6 +177,11 @@ class NeededSets:
 
     def __init__(self, selected: SetTable, services: ServiceSets) -> None:
         self._selected, self._services = selected, services
+
+    @property
+    def services_known(self) -> bool:
+        """Whether rules may rely on the sets of services."""
+        return self._services.known
 
     @property
     def dirty(self) -> bool:
