@@ -109,9 +109,9 @@ class ClusterRoutes:
         touched: set[IPNetwork] = set()
         for cidr in dirty:
             facts = self._blocks.get(cidr)
-            wanted = dict(self._targets(cidr, facts)) if facts is not None else {}
-            self._remember(cidr, frozenset(wanted.values()))
-            touched |= self._claim(cidr, wanted)
+            targets = dict(self._targets(cidr, facts)) if facts is not None else {}
+            self._remember(cidr, frozenset(targets.values()))
+            touched |= self._claim(cidr, targets)
             mine = facts is not None and facts.owner == f"host:{self._node}"
             touched.update(self._owns(cidr, mine))
         for name in nodes:
@@ -138,19 +138,19 @@ class ClusterRoutes:
             if each == version
         )
 
-    def _claim(self, source: Source, wanted: dict[IPNetwork, str]) -> set[IPNetwork]:
+    def _claim(self, source: Source, targets: dict[IPNetwork, str]) -> set[IPNetwork]:
         """These networks lead to these nodes, says a block or a node; returns all it concerns."""
         before = self._of_source.pop(source, {})
-        for network in before.keys() - wanted.keys():
+        for network in before.keys() - targets.keys():
             claims = self._claims[network]
             del claims[source]
             if not claims:
                 del self._claims[network]
-        for network, node in wanted.items():
+        for network, node in targets.items():
             self._claims[network][source] = node
-        if wanted:
-            self._of_source[source] = wanted
-        return {*before, *wanted}
+        if targets:
+            self._of_source[source] = targets
+        return {*before, *targets}
 
     def _tunnels(self, name: str) -> Iterator[tuple[IPNetwork, str]]:
         """(network, node) of the addresses of a node's tunnels that a tunnel leads to."""
@@ -168,29 +168,29 @@ class ClusterRoutes:
         """Whether the way to a network is another one now."""
         claims = self._claims.get(network)
         self.waiting.pop(network, None)
-        found: Way | str = ""
-        taken = False
+        route: Way | str = ""
+        foreign = False
         if claims:
             # A block's word counts before a node's own.
             source = min(claims, key=lambda source: (isinstance(source, str), str(source)))
             node = claims[source]
             if isinstance(source, str) and self._is_own(network):
-                found = (
+                route = (
                     f"its tunnel's {network[0]} is of a block of this node, which did not lend it"
                 )
-                taken = True
+                foreign = True
             else:
-                found = self._way(network, self._pool(network), node)
-            if isinstance(found, str) and found:
-                self.waiting[network] = (node, found)
-        if taken != (network in self.refused):
+                route = self._way(network, self._pool(network), node)
+            if isinstance(route, str) and route:
+                self.waiting[network] = (node, route)
+        if foreign != (network in self.refused):
             self.refused ^= {network}
             self.refused_version += 1
-        if isinstance(found, str):
+        if isinstance(route, str):
             return self.ways.pop(network, None) is not None
         before = self.ways.get(network)
-        self.ways[network] = found
-        return before != found
+        self.ways[network] = route
+        return before != route
 
     def _targets(self, cidr: IPNetwork, facts: BlockFacts) -> Iterator[tuple[IPNetwork, str]]:
         """(network, node) of what of a block lies elsewhere; an address's user has the last say."""
@@ -233,24 +233,24 @@ class ClusterRoutes:
 
     def complaints(self) -> Mapping[str, str]:
         """What keeps addresses from being reached, node by node."""
-        found: dict[str, set[str]] = defaultdict(set)
+        reasons: dict[str, set[str]] = defaultdict(set)
         counts: dict[str, int] = defaultdict(int)
         for node, why in self.waiting.values():
-            found[node].add(why)
+            reasons[node].add(why)
             counts[node] += 1
         return {
             f"Node({node})": f"{counts[node]} network(s) of it have no route from the datastore:"
-            f" {_listed(whys)}"
-            for node, whys in found.items()
+            f" {_listed(texts)}"
+            for node, texts in reasons.items()
         }
 
 
 def _taken(waiting: set[T], limit: int | None) -> list[T]:
     """So many of those that wait, which then wait no more."""
     if limit is None or len(waiting) <= limit:
-        found = list(waiting)
+        batch = list(waiting)
         waiting.clear()
-        return found
+        return batch
     return [waiting.pop() for _ in range(max(0, limit))]
 
 

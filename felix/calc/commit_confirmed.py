@@ -45,7 +45,7 @@ class Unconfirmed:
         self._reverted: dict[ResourceKey, str] = {}
         self._unreadable: dict[ResourceKey, str] = {}
 
-    def take(self, key: Key, value: Any) -> Any:
+    def effective(self, key: Key, value: Any) -> Any:
         """The version of an object that counts; None: there is no object."""
         if not isinstance(key, ResourceKey) or key.kind not in KINDS:
             return value
@@ -55,20 +55,20 @@ class Unconfirmed:
         if value is None or ANNOTATION not in value.metadata.annotations:
             return value
         try:
-            found = read(value)
-            assert found is not None
-            predecessor = previous(key, found)
+            trial = read(value)
+            assert trial is not None
+            predecessor = previous(key, trial)
         except InvalidValue as error:
             self._unreadable[key] = f"{error}; the stored version counts"
             return value
-        left = min(found.within, (found.ends - self._now()).total_seconds())
+        left = min(trial.within, (trial.ends - self._now()).total_seconds())
         ends = self._monotonic() + left
-        if before is not None and before.deadline == found.deadline:
+        if before is not None and before.deadline == trial.deadline:
             ends = min(ends, before.ends)
-        if reverted == found.deadline or ends <= self._monotonic():
-            self._reverted[key] = found.deadline
+        if reverted == trial.deadline or ends <= self._monotonic():
+            self._reverted[key] = trial.deadline
             return predecessor
-        self._waiting[key] = _Waiting(found.deadline, ends, predecessor)
+        self._waiting[key] = _Waiting(trial.deadline, ends, predecessor)
         return value
 
     def left(self) -> float | None:
@@ -78,21 +78,21 @@ class Unconfirmed:
 
     def expired(self) -> list[tuple[ResourceKey, Any]]:
         """The objects whose time is over, each with the version that counts again."""
-        now, found = self._monotonic(), []
+        now, reverted = self._monotonic(), []
         for key, one in list(self._waiting.items()):
             if one.ends <= now:
                 del self._waiting[key]
                 self._reverted[key] = one.deadline
-                found.append((key, one.predecessor))
-        return found
+                reverted.append((key, one.predecessor))
+        return reverted
 
     def conditions(self) -> list[tuple[str, str]]:
         """What an operator must know of each object."""
-        found = [(str(key), reason) for key, reason in self._unreadable.items()]
+        reports = [(str(key), reason) for key, reason in self._unreadable.items()]
         for key, deadline in self._reverted.items():
-            told = f"was not confirmed by {deadline}: the version before it is in force again"
-            found.append((str(key), told))
+            text = f"was not confirmed by {deadline}: the version before it is in force again"
+            reports.append((str(key), text))
         for key, one in self._waiting.items():
-            told = f"is in force until {one.deadline} only: calicoctl confirm makes it last"
-            found.append((str(key), told))
-        return found
+            text = f"is in force until {one.deadline} only: calicoctl confirm makes it last"
+            reports.append((str(key), text))
+        return reports

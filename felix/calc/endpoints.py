@@ -58,8 +58,8 @@ class Endpoint:
     @property
     def families(self) -> frozenset[int]:
         """Those of its addresses; both if it has none."""
-        found = frozenset(network.version for network in (*self.networks, *self.spoofable))
-        return found or frozenset({4, 6})
+        versions = frozenset(network.version for network in (*self.networks, *self.spoofable))
+        return versions or frozenset({4, 6})
 
 
 def from_resource(key: ResourceKey, value: WorkloadEndpoint) -> Endpoint:

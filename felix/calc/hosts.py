@@ -38,31 +38,31 @@ def interfaces_of(
     several addresses of one host endpoint lie on is one; a host endpoint whose addresses lie on
     several interfaces is all of them.
     """
-    found = HostInterfaces()
+    result = HostInterfaces()
     ordered = sorted(endpoints, key=lambda endpoint: endpoint.key)
     for endpoint in ordered:
         if endpoint.interface == ANY_INTERFACE:
-            _claim(found, ANY_INTERFACE, endpoint)
+            _claim(result, ANY_INTERFACE, endpoint)
         elif endpoint.interface:
             if endpoint.interface in interfaces:
-                _claim(found, endpoint.interface, endpoint)
+                _claim(result, endpoint.interface, endpoint)
             else:
-                found.idle[endpoint.key] = f"there is no host interface {endpoint.interface}"
+                result.idle[endpoint.key] = f"there is no host interface {endpoint.interface}"
     for endpoint in ordered:
         if endpoint.interface:
             continue
         names = sorted(name for name, own in interfaces.items() if endpoint.addresses & own)
         for name in names:
-            _claim(found, name, endpoint)
+            _claim(result, name, endpoint)
         if not names:
             addresses = ", ".join(sorted(map(str, endpoint.addresses))) or "none"
-            found.idle[endpoint.key] = f"no host interface has an expected address: {addresses}"
-    for endpoint in found.serving.values():
-        found.idle.pop(endpoint.key, None)
-    return found
+            result.idle[endpoint.key] = f"no host interface has an expected address: {addresses}"
+    for endpoint in result.serving.values():
+        result.idle.pop(endpoint.key, None)
+    return result
 
 
-def _claim(found: HostInterfaces, interface: str, endpoint: HostEndpoint) -> None:
-    holder = found.serving.setdefault(interface, endpoint)
+def _claim(result: HostInterfaces, interface: str, endpoint: HostEndpoint) -> None:
+    holder = result.serving.setdefault(interface, endpoint)
     if holder is not endpoint:
-        found.idle[endpoint.key] = f"interface {interface} belongs to {holder.key}"
+        result.idle[endpoint.key] = f"interface {interface} belongs to {holder.key}"

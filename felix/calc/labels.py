@@ -42,12 +42,12 @@ def workload_labels(key: ResourceKey, value: WorkloadEndpoint) -> Labels:
 
 def named_ports(value: Any) -> tuple[NamedPort, ...]:
     """The ports of an endpoint that have a name and a protocol with ports; others match nothing."""
-    found = []
+    named = []
     for port in value.spec.ports:
         number = protocol_number(port.protocol)
         if port.name and number in WITH_PORTS and 0 < port.port < 65536:
-            found.append(NamedPort(port.name, WITH_PORTS[number], port.port))
-    return tuple(dict.fromkeys(found))
+            named.append(NamedPort(port.name, WITH_PORTS[number], port.port))
+    return tuple(dict.fromkeys(named))
 
 
 def protocol_number(protocol: int | str) -> int | None:

@@ -81,7 +81,7 @@ class Unreadable:
     in_force: int | None
 
     @property
-    def told(self) -> str:
+    def message(self) -> str:
         """What an operator must know."""
         if self.in_force is None:
             return (
@@ -113,7 +113,7 @@ class LastReadable:
         self._doubtful: dict[ResourceKey, str] = {}
         self.unreadable: dict[Key, Unreadable] = {}
 
-    def take(self, key: Key, entry: Entry | None) -> Word:
+    def apply_entry(self, key: Key, entry: Entry | None) -> Word:
         """What counts of an object now that the datastore says `entry`; None: it is gone."""
         value: Any = entry.value if entry is not None else None
         if not isinstance(key, ResourceKey) or key.kind not in KINDS_OF_POLICY:
@@ -160,21 +160,21 @@ class LastReadable:
         has those of `doubtful` that it has.
         """
         self._settled = True
-        found: list[tuple[ResourceKey, Any]] = []
+        restored: list[tuple[ResourceKey, Any]] = []
         for key, uid in self._doubtful.items():
             one = remembered.get(key)
             if one is None or not _same(str(one.value.metadata.uid or ""), uid):
                 self._memory.forget(key)
                 continue
-            told = self.unreadable[key]
+            record = self.unreadable[key]
             self._good[key] = _Good(one.revision, str(one.value.metadata.uid or ""))
-            self.unreadable[key] = Unreadable(told.reason, told.stored, one.revision)
-            found.append((key, one.value))
+            self.unreadable[key] = Unreadable(record.reason, record.stored, one.revision)
+            restored.append((key, one.value))
         self._doubtful.clear()
         for key in list(known):
             if key not in self._good:
                 self._memory.forget(key)
-        return found
+        return restored
 
     def _misread(self, key: ResourceKey, entry: Entry) -> str:
         """Why a policy would close more than it selects, where another version could count."""

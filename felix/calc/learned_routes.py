@@ -159,12 +159,12 @@ class PathTable:
 
     def _via(self, path: Path) -> Via | str:
         key = (path.origin, *path.next_hops)
-        found = self._vias.get(key)
-        if found is None:
+        via = self._vias.get(key)
+        if via is None:
             if len(self._vias) >= _VIAS_KEPT:
                 self._vias.clear()
-            found = self._vias[key] = parse_via(path)
-        return found
+            via = self._vias[key] = parse_via(path)
+        return via
 
     def _accuse(self, text: str, reason: str) -> None:
         if reason:

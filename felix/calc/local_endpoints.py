@@ -145,10 +145,10 @@ class LocalEndpoints:
         return iter(self._standings.items())
 
     def _standing(self, key: ResourceKey) -> Standing:
-        found = self._standings.get(key)
-        if found is None:
-            found = self._standings[key] = Standing()
-        return found
+        standing = self._standings.get(key)
+        if standing is None:
+            standing = self._standings[key] = Standing()
+        return standing
 
     def _settle(self, key: ResourceKey, standing: Standing, before: Endpoint | None) -> bool:
         now = standing.now

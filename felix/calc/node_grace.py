@@ -39,8 +39,8 @@ class NodeTable:
         changed = set()
         if facts is not None:
             for other in [each for each in self._held if each != name]:
-                held = self._held[other]
-                if named(facts) & (named(self.used[other]) - named(held)):
+                later = self._held[other]
+                if named(facts) & (named(self.used[other]) - named(later)):
                     changed |= self._release(other)
         before = self.used.get(name)
         self._held.pop(name, None)
@@ -84,8 +84,8 @@ class NodeTable:
 
 def named(facts: NodeFacts) -> set[IPAddress]:
     """The node's addresses and those of its tunnels."""
-    found: set[IPAddress] = {*facts.addresses, *(end.address for end in facts.vteps)}
-    return found | {facts.ipip} if facts.ipip is not None else found
+    result: set[IPAddress] = {*facts.addresses, *(end.address for end in facts.vteps)}
+    return result | {facts.ipip} if facts.ipip is not None else result
 
 
 def joined(before: NodeFacts, after: NodeFacts) -> NodeFacts:

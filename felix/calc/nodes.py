@@ -72,18 +72,18 @@ def facts_of(name: str, value: Node) -> NodeFacts:
     (docs/reference/dataplane.md#route-calculation).
     """
     spec = value.spec
-    found: dict[int, IPAddress] = {}
+    by_version: dict[int, IPAddress] = {}
     networks = []
     if spec.bgp is not None:
         for text in (spec.bgp.ipv4Address, spec.bgp.ipv6Address):
             interface = _interface(text)
-            if interface is not None and found.setdefault(interface.version, interface.ip):
+            if interface is not None and by_version.setdefault(interface.version, interface.ip):
                 networks.append(interface.network)
     for kind in ("InternalIP", "ExternalIP"):
         for address in spec.addresses:
             interface = _interface(address.address) if address.type == kind else None
             if interface is not None:
-                found.setdefault(interface.version, interface.ip)
+                by_version.setdefault(interface.version, interface.ip)
     macs = (
         (spec.vxlanTunnelMACAddr or vxlan_mac(name)).lower(),
         (spec.vxlanTunnelMACAddrV6 or vxlan_mac(f"{name}-v6")).lower(),
@@ -92,11 +92,11 @@ def facts_of(name: str, value: Node) -> NodeFacts:
     for version, text, mac in zip(
         (4, 6), (spec.ipv4VXLANTunnelAddr, spec.ipv6VXLANTunnelAddr), macs, strict=True
     ):
-        own, tunnel = found.get(version), _address(text, version)
+        own, tunnel = by_version.get(version), _address(text, version)
         if own is not None and tunnel is not None:
             vteps.append(Vtep(own, tunnel, mac))
     ipip = _address(spec.bgp.ipv4IPIPTunnelAddr, 4) if spec.bgp is not None else None
-    return NodeFacts(frozenset(found.values()), tuple(networks), ipip, tuple(vteps), macs)
+    return NodeFacts(frozenset(by_version.values()), tuple(networks), ipip, tuple(vteps), macs)
 
 
 def _interface(text: str | None) -> IPv4Interface | IPv6Interface | None:
@@ -108,7 +108,7 @@ def _interface(text: str | None) -> IPv4Interface | IPv6Interface | None:
 
 def _address(text: str | None, version: int) -> IPAddress | None:
     try:
-        found = ip_address(text) if text else None
+        address = ip_address(text) if text else None
     except ValueError:
         return None
-    return found if found is not None and found.version == version else None
+    return address if address is not None and address.version == version else None

@@ -192,5 +192,5 @@ class PolicyChanges:
     host_endpoints: dict[ResourceKey, HostEndpoint | None] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        told = (self.sets, self.policies, self.profiles, self.endpoints, self.host_endpoints)
-        return any(told)
+        parts = (self.sets, self.policies, self.profiles, self.endpoints, self.host_endpoints)
+        return any(parts)

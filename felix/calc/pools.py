@@ -74,17 +74,17 @@ def service_nets(value: BGPConfiguration | None) -> frozenset[IPNetwork]:
     """Where services have addresses. Raises `InvalidValue` for what is no network."""
     if value is None:
         return frozenset()
-    found: set[IPNetwork] = set()
+    nets: set[IPNetwork] = set()
     for field in ("serviceClusterIPs", "serviceExternalIPs", "serviceLoadBalancerIPs"):
         for block in getattr(value.spec, field):
             try:
-                found.add(ip_network(block.cidr, strict=False))
+                nets.add(ip_network(block.cidr, strict=False))
             except ValueError:
                 where = "BGPConfiguration(default)"
                 raise InvalidValue(
                     f"spec.{field}", block.cidr, "must be a network", where
                 ) from None
-    return frozenset(found)
+    return frozenset(nets)
 
 
 def member(network: IPNetwork | IPAddress) -> str:
@@ -98,12 +98,12 @@ def member(network: IPNetwork | IPAddress) -> str:
 
 def members(version: int, networks: Iterable[IPNetwork | IPAddress]) -> frozenset[str]:
     """The ipset members of one family; a /0, which ipset cannot hold, as its two halves."""
-    found: set[str] = set()
+    texts: set[str] = set()
     for network in networks:
         if network.version != version:
             continue
         if isinstance(network, (IPv4Network, IPv6Network)) and network.prefixlen == 0:
-            found.update(str(half) for half in network.subnets())
+            texts.update(str(half) for half in network.subnets())
         else:
-            found.add(member(network))
-    return frozenset(found)
+            texts.add(member(network))
+    return frozenset(texts)

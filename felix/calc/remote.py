@@ -155,8 +155,8 @@ class RemoteRoutes:
         """
         version = (self._version, self.table.version)
         if self._told is None or (self._told[0] != version and not self._pending):
-            found = dict(self.table.malformed)
-            found |= {prefixes.text(prefix): why for prefix, why in self.refused.items()}
-            found |= {prefixes.text(prefix): UNREACHABLE for prefix in self.unresolved}
-            self._told = (version, found)
+            reasons = dict(self.table.malformed)
+            reasons |= {prefixes.text(prefix): why for prefix, why in self.refused.items()}
+            reasons |= {prefixes.text(prefix): UNREACHABLE for prefix in self.unresolved}
+            self._told = (version, reasons)
         return self._told[1]

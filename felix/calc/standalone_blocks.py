@@ -52,7 +52,7 @@ class StandaloneBlocks:
     def complaints(self, pods: Iterable[Sequence[IPNetwork]]) -> dict[str, str]:
         """What these pods lost with their pool, by block."""
         sizes = {(cidr.version, cidr.prefixlen) for cidr in self._networks}
-        found = Counter(
+        pods_of = Counter(
             cidr
             for networks in pods
             for cidr in {
@@ -64,10 +64,10 @@ class StandaloneBlocks:
             & self._networks
         )
         return {
-            f"block {cidr}": f"lies in no IPPool, and {found[cidr]} pod(s) of this node have"
+            f"block {cidr}": f"lies in no IPPool, and {pods_of[cidr]} pod(s) of this node have"
             " addresses of it: tunnel, natOutgoing and disableBGPExport went with their pool. Make"
             " the pool again, with disabled: true, or start these pods again"
-            for cidr in sorted(found, key=str)
+            for cidr in sorted(pods_of, key=str)
         }
 
     def _alone(self, cidr: IPNetwork) -> bool:

@@ -99,11 +99,11 @@ def _code(text: str) -> str:
 def main(arguments: list[str]) -> int:
     """Write the page, or with `--check` compare it. The directory is the repository's."""
     page = Path("docs/felix-configuration.md")
-    wanted = text() + "\n"
+    document = text() + "\n"
     if "--check" not in arguments:
-        page.write_text(wanted)
+        page.write_text(document)
         return 0
-    if page.exists() and page.read_text() == wanted:
+    if page.exists() and page.read_text() == document:
         return 0
     sys.stderr.write("docs/felix-configuration.md is not what the tables say: ./run fields\n")
     return 1

@@ -84,15 +84,15 @@ def timeouts(value: Any) -> tuple[tuple[str, float], ...]:
 
 def features(value: Any) -> tuple[tuple[str, bool], ...]:
     """`Feature=true,Other=false`; a feature without a value is as if it were not named."""
-    found: dict[str, bool] = {}
+    result: dict[str, bool] = {}
     for part in str(value).split(","):
         name, equals, word = (piece.strip() for piece in part.partition("="))
         if word.lower() not in ("", "true", "false") or bool(name) is not bool(equals):
             raise ValueError("must be a comma list such as ChecksumOffloadBroken=true")
-        found.pop(name, None)
+        result.pop(name, None)
         if word:
-            found[name] = word.lower() == "true"
-    return tuple(found.items())
+            result[name] = word.lower() == "true"
+    return tuple(result.items())
 
 
 def choice(*allowed: str) -> Parser:
@@ -136,10 +136,10 @@ _PREFIX = re.compile(r"[a-zA-Z0-9_.-]{1,14}")
 
 def prefixes(value: Any) -> tuple[str, ...]:
     """A comma list of interface name prefixes."""
-    found = tuple(part.strip() for part in str(value).split(",") if part.strip())
-    if not found or not all(_PREFIX.fullmatch(part) for part in found):
+    names = tuple(part.strip() for part in str(value).split(",") if part.strip())
+    if not names or not all(_PREFIX.fullmatch(part) for part in names):
         raise ValueError("must be a comma list of interface name prefixes of 1 to 14 characters")
-    return found
+    return names
 
 
 def port_range(value: Any) -> tuple[int, int] | None:
@@ -198,8 +198,8 @@ def failsafes(value: Any) -> tuple[Failsafe, ...]:
 
 
 def _member(entry: Any, name: str) -> Any:
-    found = entry.get(name) if isinstance(entry, dict) else getattr(entry, name, None)
-    return found if found is not None else ""
+    member = entry.get(name) if isinstance(entry, dict) else getattr(entry, name, None)
+    return member if member is not None else ""
 
 
 def _split_failsafe(text: str) -> tuple[str, str, str]:
@@ -223,7 +223,7 @@ def _failsafe(protocol: Any, net: Any, port: Any) -> Failsafe:
 
 def rate(value: Any) -> tuple[int, str]:
     """A number of packets each second, minute, hour or day."""
-    found = _RATE.fullmatch(str(value))
-    if found is None:
+    match = _RATE.fullmatch(str(value))
+    if match is None:
         raise ValueError("must be 1 to 9999 and a unit, such as 10/second, minute, hour or day")
-    return int(found.group(1)), found.group(2)
+    return int(match.group(1)), match.group(2)

@@ -111,12 +111,12 @@ class Other:
 
 
 def _others() -> tuple[Other, ...]:
-    found = []
+    others = []
     for entry in filter(None, " ".join(_FIELDS.split()).split(";")):
         field, _, default = entry.strip().partition(" ")
         name = _NAMES.get(field, field[0].upper() + field[1:])
-        found.append(Other(name, field, "" if default == "-" else default))
-    return tuple(found)
+        others.append(Other(name, field, "" if default == "-" else default))
+    return tuple(others)
 
 
 OTHERS = _others()

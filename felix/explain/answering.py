@@ -69,8 +69,8 @@ def decide(engine: PolicyEngine, matcher: Matcher, packet: Packet, station: Stat
 def _policy(engine: PolicyEngine, key: ResourceKey) -> EndpointPolicy | None:
     if key.kind == "WorkloadEndpoint":
         return engine.endpoint(key)
-    told = engine.host_endpoints.get(key)
-    return None if told is None else told.policy
+    host = engine.host_endpoints.get(key)
+    return None if host is None else host.policy
 
 
 def length(
@@ -79,7 +79,7 @@ def length(
 ) -> int | None:  # fmt: skip
     """How many rules the chain of a station should have, None where that is not known here."""
     settings = replace(settings, verdicts=settings.verdicts_of(station.table or "filter"))
-    found: list[Chain] = []
+    chains: list[Chain] = []
     key = ResourceKey(station.kind, station.name, station.namespace)
     own = engine.endpoint(key)
     if decided.policy:
@@ -90,16 +90,16 @@ def length(
             else engine.policies.get(ResourceKey(kind, name, namespace))
         )
         if program is not None:
-            found += policy_chains(program, version, settings.marks, settings.verdicts)
+            chains += policy_chains(program, version, settings.marks, settings.verdicts)
     elif own is not None and interface:
-        found.append(endpoint_chain(interface, own, settings, ingress=station.ingress))
-    return next((len(c.rules) for c in found if c.name == station.chain), None)
+        chains.append(endpoint_chain(interface, own, settings, ingress=station.ingress))
+    return next((len(c.rules) for c in chains if c.name == station.chain), None)
 
 
 def denier(engine: PolicyEngine, key: ResourceKey, rule: int, *, ingress: bool) -> Denier:
     """A rule of a policy or profile, as who denied."""
     stored, services = engine.stored(key), engine.knows_services
-    found = written(key, stored, rule, ingress=ingress, services=services)
+    source = written(key, stored, rule, ingress=ingress, services=services)
     resolved = engine.policies.get(key)
     return Denier(
         ingress,
@@ -107,24 +107,24 @@ def denier(engine: PolicyEngine, key: ResourceKey, rule: int, *, ingress: bool) 
         key.kind,
         key.namespace,
         key.name,
-        None if found is None else found[0],
+        None if source is None else source[0],
     )
 
 
 def chains_of_denials(engine: PolicyEngine, endpoints: Mapping[str, EndpointPolicy]) -> list[str]:
     """The chains in which pods' packets are denied, by name."""
-    found: list[str] = []
+    chains: list[str] = []
     for program in _programs(engine):
         profile = program.key.kind == "Profile"
         into = names.PROFILE_INGRESS if profile else names.POLICY_INGRESS
         out = names.PROFILE_EGRESS if profile else names.POLICY_EGRESS
-        found += [names.policy_chain(prefix, program.key) for prefix in (into, out)]
+        chains += [names.policy_chain(prefix, program.key) for prefix in (into, out)]
     for interface in endpoints:
-        found += [
+        chains += [
             names.endpoint_chain(prefix, interface)
             for prefix in (names.TO_WORKLOAD, names.FROM_WORKLOAD)
         ]
-    return found
+    return chains
 
 
 def _programs(engine: PolicyEngine) -> tuple[ResolvedPolicy, ...]:
@@ -145,7 +145,7 @@ def denials(
         for ingress in (True, False):
             yield list(_of_policy(engine, policy, version, settings, counters, ingress=ingress))
     for interface, own in endpoints.items():
-        found = []
+        drops = []
         for ingress in (True, False):
             chain = endpoint_chain(interface, own, settings, ingress=ingress)
             counts = counters.get(chain.name, ())
@@ -155,8 +155,8 @@ def denials(
                 end = next(filter(None, map(_end, rule.comments)), None)
                 if packets and end is not None and rule.action == settings.verdicts.deny:
                     by = Denier(ingress, end[1])
-                    found.append(DropCount(by, packets, octets, version, called(interface)))
-        yield found
+                    drops.append(DropCount(by, packets, octets, version, called(interface)))
+        yield drops
 
 
 def _end(comment: str) -> tuple[bool, str] | None:

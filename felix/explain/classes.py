@@ -58,23 +58,23 @@ def classes(
     rules = [rule for rule in rules if rule.version in (None, version)]
     icmp = ICMP_OF[version]
     named = {n for rule in rules for n in (rule.protocol, rule.not_protocol) if n is not None}
-    wanted = [protocol] if protocol is not None else sorted({TCP, UDP, icmp, *named})
+    protocols = [protocol] if protocol is not None else sorted({TCP, UDP, icmp, *named})
     other_icmp = ICMP_OF[10 - version]
-    found: list[Class] = []
-    for number in wanted:
+    result: list[Class] = []
+    for number in protocols:
         if number == other_icmp and protocol is None:
             continue
         if number in WITH_PORTS:
-            found += _with_ports(number, rules, tuple(destination), tuple(source))
+            result += _with_ports(number, rules, tuple(destination), tuple(source))
         elif number == icmp:
-            found += _messages(number, rules, version)
+            result += _messages(number, rules, version)
         else:
-            found.append(Class(Kind(number, 0, 0), protocol_name(number)))
+            result.append(Class(Kind(number, 0, 0), protocol_name(number)))
     if protocol is None:
-        taken = {*wanted, *WITH_PORTS, other_icmp}
+        taken = {*protocols, *WITH_PORTS, other_icmp}
         rest = next(n for n in range(253, 0, -1) if n not in taken)
-        found.append(Class(Kind(rest, 0, 0), "other protocols"))
-    return found
+        result.append(Class(Kind(rest, 0, 0), "other protocols"))
+    return result
 
 
 def _with_ports(

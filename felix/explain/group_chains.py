@@ -27,14 +27,14 @@ def groups_called(world: World, chain: str) -> Iterator[tuple[str, str, GroupKey
         if not chain.startswith(prefix):
             continue
         seen: set[tuple[str, TierView]] = set()
-        found: set[str] = set()
+        tables: set[str] = set()
         for table, tier in _tiers(world):
             if (table, tier) in seen:
                 continue
             seen.add((table, tier))
             for group in groups(tier, ingress=ingress):
-                if table not in found and names.policy_chain(prefix, group) == chain:
-                    found.add(table)
+                if table not in tables and names.policy_chain(prefix, group) == chain:
+                    tables.add(table)
                     yield table, tier.name, group
 
 
@@ -46,8 +46,8 @@ def _tiers(world: World) -> Iterator[tuple[str, TierView]]:
             yield "filter", tier
     nodes = {value.spec.node for _, value in world.of("HostEndpoint")} - {NOWHERE}
     for node in sorted(nodes):
-        for told in calculate(world, (), node).engine.host_endpoints.values():
-            yield from _of_host(told.policy)
+        for host in calculate(world, (), node).engine.host_endpoints.values():
+            yield from _of_host(host.policy)
 
 
 def _of_host(policy: EndpointPolicy) -> Iterator[tuple[str, TierView]]:

@@ -67,12 +67,12 @@ class Matcher:
 
     def policy(self, key: ResourceKey) -> ResolvedPolicy:
         """A policy or profile; one that is named but unknown denies (RBK-1)."""
-        found = (
+        resolved = (
             self._calculated.profiles.get(key.name)
             if key.kind == "Profile"
             else self._calculated.policies.get(key)
         )
-        return found or ResolvedPolicy(key, "", (), (), missing=True)
+        return resolved or ResolvedPolicy(key, "", (), (), missing=True)
 
     def first(self, key: ResourceKey, packet: Packet, *, ingress: bool) -> Hit | None:
         """The rule of a policy that decides about a packet, if one does."""
@@ -85,16 +85,16 @@ class Matcher:
         self, key: ResourceKey, ingress: bool, version: int
     ) -> list[tuple[int, Fragments]]:
         which = (key, ingress, version)
-        found = self._compiled.get(which)
-        if found is None:
+        compiled = self._compiled.get(which)
+        if compiled is None:
             policy = self.policy(key)
             rules = policy.ingress if ingress else policy.egress
-            found = self._compiled[which] = [
+            compiled = self._compiled[which] = [
                 (number, fragment)
                 for number, rule in enumerate(_DENY_ALL if policy.missing else rules)
                 if (fragment := fragments(rule, version, self._unusable)) is not None
             ]
-        return found
+        return compiled
 
     def _matches(self, fragment: Fragments, packet: Packet) -> bool:
         return self.hold(fragment.match, packet) and all(
@@ -106,8 +106,8 @@ class Matcher:
         return all(self._holds(each, packet) for each in conditions)
 
     def _block(self, block: Block, packet: Packet) -> bool:
-        found = any(self.hold(alternative, packet) for alternative in block.alternatives)
-        return found is not block.negated
+        matches = any(self.hold(alternative, packet) for alternative in block.alternatives)
+        return matches is not block.negated
 
     def _holds(self, condition: Condition, packet: Packet) -> bool:
         kind = packet.kind
@@ -122,10 +122,10 @@ class Matcher:
             case InSet(side, name, negated, ports):
                 address = _address(packet, side)
                 if ports:
-                    found = self._has_port(name, address, kind.protocol, _port(packet, side))
+                    contains = self._has_port(name, address, kind.protocol, _port(packet, side))
                 else:
-                    found = self.has(self._ids[name], address)
-                return found is not negated
+                    contains = self.has(self._ids[name], address)
+                return contains is not negated
             case Icmp(_, number, code, negated):
                 same = kind.icmp_type == number and code in (None, kind.icmp_code)
                 return same is not negated
@@ -133,10 +133,10 @@ class Matcher:
 
     def members(self, set_id: str) -> frozenset[str]:
         """The members of a set."""
-        found = self._members.get(set_id)
-        if found is None:
-            found = self._members[set_id] = self._calculated.members(set_id)
-        return found
+        members = self._members.get(set_id)
+        if members is None:
+            members = self._members[set_id] = self._calculated.members(set_id)
+        return members
 
     def has(self, set_id: str, address: IPAddress) -> bool:
         """Whether a set of networks holds an address."""
@@ -154,14 +154,14 @@ MOST_SPELLINGS = 20_000
 
 def spellings(address: IPAddress) -> tuple[str, ...]:
     """How a member that covers an address may be written: the address, and its networks."""
-    found = _SPELLINGS.get(address)
-    if found is None:
+    texts = _SPELLINGS.get(address)
+    if texts is None:
         if len(_SPELLINGS) >= MOST_SPELLINGS:
             _SPELLINGS.clear()
         lengths = range(1, address.max_prefixlen)
         networks = (str(ip_network((address, length), strict=False)) for length in lengths)
-        found = _SPELLINGS[address] = (str(address), *networks)
-    return found
+        texts = _SPELLINGS[address] = (str(address), *networks)
+    return texts
 
 
 def _address(packet: Packet, side: Side) -> IPAddress:

@@ -176,17 +176,17 @@ class Questions:
             yield self._pod(sender, packet, ingress=False)
         if receiver is not None:
             yield self._pod(receiver, packet, ingress=True)
-        for told, sure in self._judges(node, workload=receiver is not None):
-            yield from self._stage(node, told, FORWARD, packet, sure=sure, ingress=False)
+        for host, sure in self._judges(node, workload=receiver is not None):
+            yield from self._stage(node, host, FORWARD, packet, sure=sure, ingress=False)
 
     def _enters(
         self, node: str, packet: Packet, *, workload: bool, forward: bool
     ) -> Iterator[Station]:
-        for told, sure in self._judges(node, workload=workload):
+        for host, sure in self._judges(node, workload=workload):
             stages = [PRE_DNAT] if workload else [UNTRACKED, PRE_DNAT]
             for stage in [*stages, FORWARD] if forward else stages:
                 accepted = False
-                for station in self._stage(node, told, stage, packet, sure=sure, ingress=True):
+                for station in self._stage(node, host, stage, packet, sure=sure, ingress=True):
                     yield station
                     accepted = bool(station.ruling.allowed)
                 if accepted:
@@ -194,31 +194,31 @@ class Questions:
 
     def _judges(self, node: str, *, workload: bool) -> list[tuple[HostEndpoint, bool]]:
         """The host endpoints that may judge at an interface, and whether they do."""
-        told = [each for _, each in sorted(self.calculation(node).engine.host_endpoints.items())]
-        everywhere = [each for each in told if each.interface == ANY_INTERFACE][:1]
+        hosts = [each for _, each in sorted(self.calculation(node).engine.host_endpoints.items())]
+        everywhere = [each for each in hosts if each.interface == ANY_INTERFACE][:1]
         if workload:
             return [(each, True) for each in everywhere]
-        named = [each for each in told if each.interface != ANY_INTERFACE]
+        named = [each for each in hosts if each.interface != ANY_INTERFACE]
         return [(each, not named) for each in (*named, *everywhere)]
 
     def _stage(
         self,
         node: str,
-        told: HostEndpoint,
+        host: HostEndpoint,
         stage: str,
         packet: Packet,
         *,
         ingress: bool,
         sure: bool = True,
     ) -> Iterator[Station]:
-        policy = told.policy
+        policy = host.policy
         lists = {UNTRACKED: policy.untracked, PRE_DNAT: policy.pre_dnat, FORWARD: policy.forward}
         tiers: Sequence[TierView] = lists[stage]
         if not tiers or (stage != FORWARD and self._failsafe(node, stage, packet, ingress)):
             return
         ruling = walk(tiers, None, packet, self.matcher(node), ingress=ingress)
-        end = End(What.HOST, f"host endpoint {told.key.name}", (), node, told.key)
-        yield Station(ingress, end, stage, ruling, sure, told.interface)
+        end = End(What.HOST, f"host endpoint {host.key.name}", (), node, host.key)
+        yield Station(ingress, end, stage, ruling, sure, host.interface)
 
     def _pod(self, end: End, packet: Packet, *, ingress: bool) -> Station:
         assert end.endpoint is not None
@@ -245,23 +245,23 @@ class Questions:
 
     def _host(self, end: End, packet: Packet, *, ingress: bool) -> Iterator[Station]:
         engine = self.calculation(end.node).engine
-        told = None if end.endpoint is None else engine.host_endpoints.get(end.endpoint)
-        if told is None:
+        host = None if end.endpoint is None else engine.host_endpoints.get(end.endpoint)
+        if host is None:
             note = f"{end.title} has no host endpoint: nothing judges it"
             yield Station(ingress, end, NORMAL, Ruling(True, By.NOTHING, note=note))
             return
         for stage in (UNTRACKED, PRE_DNAT) if ingress else (UNTRACKED,):
-            for station in self._stage(end.node, told, stage, packet, ingress=ingress):
+            for station in self._stage(end.node, host, stage, packet, ingress=ingress):
                 yield station
                 if station.ruling.allowed:
                     return
         if self._failsafe(end.node, NORMAL, packet, ingress):
             ruling = Ruling(True, By.FAILSAFE)
         else:
-            policy = told.policy
+            policy = host.policy
             matcher = self.matcher(end.node)
             ruling = walk(policy.tiers, policy.profiles, packet, matcher, ingress=ingress)
-        yield Station(ingress, end, NORMAL, ruling, interface=told.interface)
+        yield Station(ingress, end, NORMAL, ruling, interface=host.interface)
 
     def _failsafe(self, node: str, stage: str, packet: Packet, ingress: bool) -> bool:
         hosts = self.settings(node, packet.version).hosts

@@ -143,10 +143,10 @@ def place_of(questions: Questions, station: Station, version: int) -> Place | No
     chain = _own_chain(questions, station, settings)
     if chain is None or ruling.by not in (By.TIER_END, By.NO_PROFILE):
         return None
-    wanted = "Drop if no profiles matched"
+    comment = "Drop if no profiles matched"
     if ruling.by is By.TIER_END:
-        wanted = f"End of tier {ruling.tier}. "
-    return _commented(chain, table, wanted)
+        comment = f"End of tier {ruling.tier}. "
+    return _commented(chain, table, comment)
 
 
 def _own_chain(questions: Questions, station: Station, settings: RuleSettings) -> Chain | None:
@@ -160,10 +160,10 @@ def _own_chain(questions: Questions, station: Station, settings: RuleSettings) -
         if policy is None:
             return None
         return endpoint_chain(station.interface, policy, settings, ingress=ingress)
-    told = engine.host_endpoints.get(key)
-    if told is None:
+    host = engine.host_endpoints.get(key)
+    if host is None:
         return None
-    return host_chain(station.interface, told.policy, station.stage, settings, ingress=ingress)
+    return host_chain(station.interface, host.policy, station.stage, settings, ingress=ingress)
 
 
 def _commented(chain: Chain, table: str, beginning: str) -> Place:

@@ -42,20 +42,20 @@ class LabelClass:
 
 def relevant_labels(worlds: Iterable[World]) -> frozenset[str]:
     """The labels that any selector speaks of, and the namespace."""
-    found: set[str] = {NAMESPACE_LABEL}
+    labels: set[str] = {NAMESPACE_LABEL}
     seen: set[str] = set()
     for world in worlds:
         for kind in (*POLICIES, "Profile"):
             for key, value in world.of(kind):
                 if kind in POLICIES:
-                    _collect(facts_of(key, value).selector.root, found)
+                    _collect(facts_of(key, value).selector.root, labels)
                 for rule in (*value.spec.ingress, *value.spec.egress):
                     for side in (rule.source, rule.destination):
                         for text in _texts(side, key.namespace):
                             if text not in seen:
                                 seen.add(text)
-                                _collect(parse(text).root, found)
-    return frozenset(found)
+                                _collect(parse(text).root, labels)
+    return frozenset(labels)
 
 
 def _texts(side: Any, namespace: str) -> list[str]:
@@ -69,15 +69,15 @@ def _texts(side: Any, namespace: str) -> list[str]:
     return texts
 
 
-def _collect(node: Node, found: set[str]) -> None:
+def _collect(node: Node, labels: set[str]) -> None:
     match node:
         case Compare() | InSet() | Has():
-            found.add(node.label)
+            labels.add(node.label)
         case Not(operand):
-            _collect(operand, found)
+            _collect(operand, labels)
         case And(operands) | Or(operands):
             for each in operands:
-                _collect(each, found)
+                _collect(each, labels)
 
 
 def member_of(world: World, key: ResourceKey, relevant: frozenset[str]) -> Member:
@@ -110,5 +110,7 @@ def label_classes(classes: Iterable[Class]) -> tuple[LabelClass, ...]:
         for member in one.members:
             counted[member.labels] += 1
             examples[member.labels] = min(examples.get(member.labels, member.title), member.title)
-    found = [LabelClass(labels, counted[labels], examples[labels]) for labels in sorted(counted)]
-    return (*found, *sorted(titles, key=lambda one: one.title))
+    counted_classes = [
+        LabelClass(labels, counted[labels], examples[labels]) for labels in sorted(counted)
+    ]
+    return (*counted_classes, *sorted(titles, key=lambda one: one.title))

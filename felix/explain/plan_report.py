@@ -84,8 +84,8 @@ def compare(before: World, after: World, late: Callable[[], bool] = lambda: Fals
 
 def plan(before: World, after: World, late: Callable[[], bool] = lambda: False) -> PlanReport:
     """What would change; `late` says when to give up and tell what was found."""
-    found = compare(before, after, late)
-    outcome, engines = found.outcome, found.engines
+    comparison = compare(before, after, late)
+    outcome, engines = comparison.outcome, comparison.engines
     groups = _grouped(outcome.changes, _Deciders((before, after)))
     was = engines[0].conditions
     conditions = tuple(
@@ -95,26 +95,26 @@ def plan(before: World, after: World, late: Callable[[], bool] = lambda: False) 
     )
     return PlanReport(
         tuple(groups),
-        found.members,
-        len(found.population),
+        comparison.members,
+        len(comparison.population),
         outcome.pairs,
         outcome.left,
-        not found.whole,
+        not comparison.whole,
         conditions,
     )
 
 
 def _endpoints(before: World, after: World) -> list[ResourceKey]:
     """The endpoints that felix serves in both worlds."""
-    found = []
+    served = []
     for key, value in after.of("WorkloadEndpoint"):
         try:
             from_resource(key, value)
             from_resource(key, before.objects[key])
         except (InvalidValue, KeyError):
             continue
-        found.append(key)
-    return found
+        served.append(key)
+    return served
 
 
 # -- who decides -------------------------------------------------------------------------------
@@ -143,20 +143,20 @@ class _Deciders:
 
     def _by(self, world: int, ruling: Ruling, *, ingress: bool) -> str:
         which = (id(ruling), ingress, world)
-        found = self._texts.get(which)
-        if found is None:
+        text = self._texts.get(which)
+        if text is None:
             # Its identity is the key: it must not go.
             self._kept.append(ruling)
-            found = self._texts[which] = self._named(world, ruling, ingress=ingress)
-        return found
+            text = self._texts[which] = self._named(world, ruling, ingress=ingress)
+        return text
 
     def _named(self, world: int, ruling: Ruling, *, ingress: bool) -> str:
         station = Station(ingress, End(What.POD, "", ()), NORMAL, ruling)
         if ruling.policy is None or ruling.rule is None:
             return decided_by(Judgement(station, None))
         stored = self._worlds[world].objects.get(ruling.policy)
-        found = written(ruling.policy, stored, ruling.rule, ingress=ingress)
-        return decided_by(Judgement(station, None, None if found is None else found[0]))
+        origin = written(ruling.policy, stored, ruling.rule, ingress=ingress)
+        return decided_by(Judgement(station, None, None if origin is None else origin[0]))
 
 
 # -- groups ------------------------------------------------------------------------------------
@@ -166,22 +166,22 @@ def _grouped(changes: Iterable[Change], texts: _Deciders) -> list[Group]:
     """Changes of one kind together; then sources of the same destinations together."""
     flows: dict[tuple[Class, Class], dict[tuple[str, str, bool], dict[int, list[Change]]]] = {}
     for change in changes:
-        said = (
+        decision = (
             texts.text(0, change.before),
             texts.text(1, change.after),
             change.after.allowed,
         )
-        alike = flows.setdefault((change.source, change.destination), {}).setdefault(said, {})
+        alike = flows.setdefault((change.source, change.destination), {}).setdefault(decision, {})
         alike.setdefault(change.version, []).append(change)
     kinds: dict[tuple[Any, ...], dict[Class, set[Class]]] = {}
-    for (source, destination), found in flows.items():
-        for said, by_version in found.items():
+    for (source, destination), by_decision in flows.items():
+        for decision, by_version in by_decision.items():
             packets: dict[str, list[int]] = {}
             for version, those in by_version.items():
                 text = merged([one.packets.label for one in those], those[0].kinds)
                 packets.setdefault(text, []).append(version)
             for text, versions in packets.items():
-                kind = (*said, text, tuple(versions))
+                kind = (*decision, text, tuple(versions))
                 kinds.setdefault(kind, {}).setdefault(source, set()).add(destination)
     groups = []
     for (before, after, allowed, text, versions), reached in kinds.items():

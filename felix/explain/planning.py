@@ -168,15 +168,15 @@ class Plan:
             self._narrow(own, lists.own),
             self._narrow(peer, lists.peer),
         )
-        found = self._differs.get(which)
-        if found is None:
+        differs = self._differs.get(which)
+        if differs is None:
             source, destination = (peer, own) if ingress else (own, peer)
-            found = self._differs[which] = any(
+            differs = self._differs[which] = any(
                 self._said(0, own, peer, version, kind.example, ingress)
                 is not self._said(1, own, peer, version, kind.example, ingress)
                 for kind in self.kinds_of(source, destination, version, only=lists)
             )
-        return found
+        return differs
 
     def _said(
         self, world: int, own: Class, peer: Class, version: int, kind: Kind, ingress: bool
@@ -198,18 +198,18 @@ class Plan:
             self._narrow(own, lists.own),
             self._narrow(peer, lists.peer),
         )
-        found = self._rulings.get(which)
-        if found is None:
+        ruling = self._rulings.get(which)
+        if ruling is None:
             mine, other = own.address(version), peer.address(version)
             assert mine is not None
             assert other is not None
             packet = Packet(other, mine, kind) if ingress else Packet(mine, other, kind)
             policy = own.policies[world] or EndpointPolicy()
             matcher = self._matchers[world]
-            found = self._rulings[which] = walk(
+            ruling = self._rulings[which] = walk(
                 policy.tiers, policy.profiles, packet, matcher, ingress=ingress
             )
-        return found
+        return ruling
 
     def kinds_of(
         self, source: Class, destination: Class, version: int, only: _Lists | None = None
@@ -226,26 +226,26 @@ class Plan:
         )
         ports = (tuple(sorted(set(source.named()))), tuple(sorted(set(destination.named()))))
         which = (version, ports, *(id(part) for part in parts))
-        found = self._kinds.get(which)
-        if found is None:
+        kinds = self._kinds.get(which)
+        if kinds is None:
             rules = [rule for part in parts for rule in part.rules]
-            found = self._kinds[which] = classes(
+            kinds = self._kinds[which] = classes(
                 rules, version, source=ports[0], destination=ports[1]
             )
-        return found
+        return kinds
 
     # -- what lists ask of addresses ---------------------------------------------------------------
 
     def _of(self, one: Class, ingress: bool) -> _Lists:
         which = (id(one), ingress)
-        found = self._lists.get(which)
-        if found is None:
+        lists = self._lists.get(which)
+        if lists is None:
             # Many classes have equal lists: what is remembered of one serves all.
             view = (one.policies, ingress)
             if view not in self._views:
                 self._views[view] = self._look(one.policies, ingress)
-            found = self._lists[which] = self._views[view]
-        return found
+            lists = self._lists[which] = self._views[view]
+        return lists
 
     def _look(self, views: Views, ingress: bool) -> _Lists:
         rules: list[ResolvedRule] = []
@@ -264,9 +264,9 @@ class Plan:
 
     def _narrow(self, one: Class, asked: frozenset[object]) -> Held:
         which = (id(one), id(asked))
-        found = self._narrowed.get(which)
-        if found is None:
-            found = self._narrowed[which] = frozenset(
+        holders = self._narrowed.get(which)
+        if holders is None:
+            holders = self._narrowed[which] = frozenset(
                 holder for holder in one.holders if holder[2] in asked
             )
-        return found
+        return holders

@@ -128,48 +128,48 @@ def classes_of(
         for net in (*side.nets, *side.not_nets)
     }
     holders = Holders(engines, named)
-    found: dict[object, Class] = {}
+    classes: dict[object, Class] = {}
     taken: set[IPAddress] = set()
     for member in members:
         taken.update(member.addresses)
         before, after = (engine.endpoint(member.key) for engine in engines)
-        held = frozenset(
+        memberships = frozenset(
             (address.version, *holder)
             for address in member.addresses
             for holder in holders.of(address)
         )
         families = frozenset(address.version for address in member.addresses)
-        which = (before, after, held, families)
-        one = found.get(which)
+        which = (before, after, memberships, families)
+        one = classes.get(which)
         if one is None:
             addresses: dict[int, IPAddress] = {a.version: a for a in reversed(member.addresses)}
-            one = found[which] = Class((before, after), held, addresses)
+            one = classes[which] = Class((before, after), memberships, addresses)
         one.members.append(member)
     outside, whole = _outside(holders, taken)
-    return [*found.values(), *outside], whole
+    return [*classes.values(), *outside], whole
 
 
 def _outside(holders: Holders, taken: set[IPAddress]) -> tuple[list[Class], bool]:
-    found: dict[object, Class] = {}
+    classes: dict[object, Class] = {}
     ordered = sorted(holders.networks, key=lambda n: (n.version, n.prefixlen, n))
     some = ordered[:MOST_NETWORKS]
     for network in some:
         address = _free(network, some, taken)
         if address is None:
             continue
-        held = frozenset((address.version, *holder) for holder in holders.of(address))
+        memberships = frozenset((address.version, *holder) for holder in holders.of(address))
         title = f"{network}, outside" if network.num_addresses > 1 else str(network)
         only: dict[int, IPAddress] = {address.version: address}
-        found.setdefault(held, Class((None, None), held, only, title))
+        classes.setdefault(memberships, Class((None, None), memberships, only, title))
     for version, text in _OUTSIDE.items():
         address = ip_address(text)
-        held = frozenset((address.version, *holder) for holder in holders.of(address))
-        if held not in found:
+        memberships = frozenset((address.version, *holder) for holder in holders.of(address))
+        if memberships not in classes:
             title = f"any other IPv{version} address"
-            key = (version, held)
+            key = (version, memberships)
             alone: dict[int, IPAddress] = {version: address}
-            found[key] = Class((None, None), held, alone, title)
-    return list(found.values()), len(some) == len(ordered)
+            classes[key] = Class((None, None), memberships, alone, title)
+    return list(classes.values()), len(some) == len(ordered)
 
 
 def _free(

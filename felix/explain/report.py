@@ -116,10 +116,10 @@ def judgement(questions: Questions, station: Station, version: int) -> Judgement
     if ruling.policy is None or ruling.rule is None:
         return Judgement(station, place)
     stored = questions.world.objects.get(ruling.policy)
-    found = written(ruling.policy, stored, ruling.rule, ingress=station.ingress)
-    if found is None:
+    origin = written(ruling.policy, stored, ruling.rule, ingress=station.ingress)
+    if origin is None:
         return Judgement(station, place)
-    number, rule = found
+    number, rule = origin
     return Judgement(station, place, number, rule_text(rule))
 
 
@@ -156,12 +156,12 @@ def named(key: ResourceKey) -> str:
     return f"{key.kind} {key.namespace}/{key.name}" if key.namespace else f"{key.kind} {key.name}"
 
 
-def as_tree(questions: Questions, found: Iterable[Answer]) -> dict[str, Any]:
+def as_tree(questions: Questions, answers: Iterable[Answer]) -> dict[str, Any]:
     """Everything as plain values."""
     return {
         "source": _end(questions, source=True),
         "destination": _end(questions, source=False),
-        "answers": [_answer(each) for each in found],
+        "answers": [_answer(each) for each in answers],
     }
 
 

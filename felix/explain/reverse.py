@@ -106,15 +106,15 @@ def meanings(world: World, text: str, version: int) -> list[Meaning]:
     Raises MuslinError where no stored object has such a chain.
     """
     table, chain = _layer(text)
-    found = list(_meanings(world, chain, version))
+    matches = list(_meanings(world, chain, version))
     if table:
-        found = [each for each in found if each.table == table] or found
-    if not found:
+        matches = [each for each in matches if each.table == table] or matches
+    if not matches:
         raise MuslinError(
             f"no chain {chain}: no policy, profile or endpoint that is stored has one of this"
             " name. It may belong to an object that was deleted, or be cut short"
         )
-    return found
+    return matches
 
 
 def split_number(text: str) -> tuple[str, int | None]:
@@ -143,11 +143,11 @@ def _meanings(world: World, chain: str, version: int) -> Iterator[Meaning]:
             yield Meaning(chain, "filter", f"a bin of {root}: {STATIC[root]}", version=version)
     for table, tier, group in groups_called(world, chain):
         settings = rule_settings(world.config(NOWHERE), version)
-        held = ", ".join(map(named, group.members))
+        policies = ", ".join(map(named, group.members))
         yield Meaning(
             chain,
             table,
-            f"policies of one selector, one after another: {held}",
+            f"policies of one selector, one after another: {policies}",
             tier=tier,
             direction=_direction(group.ingress),
             version=version,
@@ -256,12 +256,12 @@ def _of_hosts(
         name = names.ANY_INTERFACE if interface == ANY_INTERFACE else interface
         if not name or names.endpoint_chain(prefix, name) != chain:
             continue
-        told = calculate(world, [], stored.spec.node).engine.host_endpoints.get(key)
-        if told is None:
+        host = calculate(world, [], stored.spec.node).engine.host_endpoints.get(key)
+        if host is None:
             continue
         settings = rule_settings(world.config(stored.spec.node), version)
         for stage in stages:
-            made = host_chain(interface, told.policy, stage, settings, ingress=ingress)
+            made = host_chain(interface, host.policy, stage, settings, ingress=ingress)
             if made is not None:
                 yield Meaning(
                     chain,

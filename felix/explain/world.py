@@ -48,29 +48,29 @@ class World:
 
     @cached_property
     def _by_kind(self) -> dict[str, list[tuple[ResourceKey, Any]]]:
-        found: dict[str, list[tuple[ResourceKey, Any]]] = {}
+        by_kind: dict[str, list[tuple[ResourceKey, Any]]] = {}
         for key, value in self.objects.items():
-            found.setdefault(key.kind, []).append((key, value))
-        return found
+            by_kind.setdefault(key.kind, []).append((key, value))
+        return by_kind
 
     @cached_property
     def pods(self) -> dict[str, list[ResourceKey]]:
         """Workload endpoints by namespace/pod (or /workload)."""
-        found: dict[str, list[ResourceKey]] = {}
+        pods: dict[str, list[ResourceKey]] = {}
         for key, value in self.of("WorkloadEndpoint"):
             name = value.spec.pod or value.spec.workload
-            found.setdefault(f"{key.namespace}/{name}", []).append(key)
-        return found
+            pods.setdefault(f"{key.namespace}/{name}", []).append(key)
+        return pods
 
     @cached_property
     def owners(self) -> dict[IPAddress, ResourceKey]:
         """Workload endpoints by address."""
-        found: dict[IPAddress, ResourceKey] = {}
+        owners: dict[IPAddress, ResourceKey] = {}
         for key, value in self.of("WorkloadEndpoint"):
             for network in read_networks(value.spec.ipNetworks)[0]:
                 if network.prefixlen == network.max_prefixlen:
-                    found.setdefault(network.network_address, key)
-        return found
+                    owners.setdefault(network.network_address, key)
+        return owners
 
     @cached_property
     def nodes(self) -> dict[str, frozenset[IPAddress]]:
@@ -80,13 +80,13 @@ class World:
     @cached_property
     def pools(self) -> tuple[Pool, ...]:
         """The pools that can be read."""
-        found = []
+        pools = []
         for key, value in self.of("IPPool"):
             try:
-                found.append(pool_of(key.name, value))
+                pools.append(pool_of(key.name, value))
             except InvalidValue:
                 pass
-        return tuple(found)
+        return tuple(pools)
 
     def config(self, node: str) -> Config:
         """Felix's parameters on a node, as far as the datastore says."""
@@ -105,13 +105,13 @@ class World:
         if key.kind == "WorkloadEndpoint":
             networks, _ = read_networks(spec.ipNetworks)
             return tuple(n.network_address for n in networks)
-        found = []
+        addresses = []
         for text in spec.expectedIPs:
             try:
-                found.append(ip_address(text))
+                addresses.append(ip_address(text))
             except ValueError:
                 pass
-        return tuple(found)
+        return tuple(addresses)
 
     def ports(self, key: ResourceKey | None) -> tuple[NamedPort, ...]:
         """The ports that an endpoint gives names to."""
@@ -164,7 +164,7 @@ def _elsewhere(value: Any, node: str) -> Any:
 
 
 def _addresses_of(node: Any) -> frozenset[IPAddress]:
-    found = set(node_facts(node.metadata.name, node).addresses)
+    result = set(node_facts(node.metadata.name, node).addresses)
     bgp = node.spec.bgp
     texts = [a.address for a in node.spec.addresses or ()]
     if bgp is not None:
@@ -172,7 +172,7 @@ def _addresses_of(node: Any) -> frozenset[IPAddress]:
     texts += [node.spec.ipv4VXLANTunnelAddr, node.spec.ipv6VXLANTunnelAddr]
     for text in filter(None, texts):
         try:
-            found.add(read_network(text).network_address)
+            result.add(read_network(text).network_address)
         except ValueError:
             pass
-    return frozenset(found)
+    return frozenset(result)

@@ -28,7 +28,7 @@ def origins(
     """
     if stored is None or (key.kind in POLICIES and facts_of(key, stored).closed):
         return ()
-    found: list[int] = []
+    numbers: list[int] = []
     try:
         for direction in ("ingress", "egress"):
             # One unreadable rule closes the policy in both directions.
@@ -36,19 +36,19 @@ def origins(
             for number, rule in enumerate(getattr(stored.spec, direction)):
                 came = len(resolve([rule], field, key.namespace, services=services).rules)
                 if (direction == "ingress") is ingress:
-                    found += [number] * came
+                    numbers += [number] * came
     except InvalidValue:
         return ()
-    return tuple(found)
+    return tuple(numbers)
 
 
 def written(
     key: ResourceKey, stored: Any, resolved: int, *, ingress: bool, services: bool = False
 ) -> tuple[int, Rule] | None:
     """Number (from 0) and text of the written rule behind a resolved one; `services` as there."""
-    found = origins(key, stored, ingress=ingress, services=services)
-    if resolved >= len(found):
+    numbers = origins(key, stored, ingress=ingress, services=services)
+    if resolved >= len(numbers):
         return None
-    number = found[resolved]
+    number = numbers[resolved]
     rules = stored.spec.ingress if ingress else stored.spec.egress
     return number, rules[number]

@@ -215,11 +215,11 @@ def _negative(
 
 def _negated_ports(side: Side, entity: EntityMatch, version: int) -> list[Ports | InSet]:
     """What none of a side's ports may be."""
-    found: list[Ports | InSet] = [Ports(side, part) for part in multiports(entity.not_ports)]
-    found += [
+    conditions: list[Ports | InSet] = [Ports(side, part) for part in multiports(entity.not_ports)]
+    conditions += [
         InSet(side, names.ip_set(each, version), ports=True) for each in entity.not_named_ports
     ]
-    return found
+    return conditions
 
 
 def _blocks(

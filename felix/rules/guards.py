@@ -78,14 +78,14 @@ def loopback(version: int, *workload: Condition) -> list[Rule]:
 
 def spoofing(version: int, allowed: Iterable[tuple[str, Iterable[IPNetwork]]]) -> list[Rule]:
     """Who may use other source addresses than its own."""
-    found = [
+    exceptions = [
         Rule(Accept(), (InInterface(interface), Net(Side.SOURCE, net)))
         for interface, nets in allowed
         for net in nets
         if net.version == version
     ]
     # Who is let go here is asked nothing further in this table.
-    return [*loopback(version), *found] if found else []
+    return [*loopback(version), *exceptions] if exceptions else []
 
 
 def to_host(version: int, allow: Action, then: Action) -> Chain:
@@ -102,8 +102,8 @@ def to_host(version: int, allow: Action, then: Action) -> Chain:
 
 def loop_prevention(version: int, action: Action | None, nets: Iterable[IPNetwork]) -> Chain:
     """A packet that was not translated would go to the router, which would send it back (STC-5)."""
-    found: list[Rule] = []
+    rules: list[Rule] = []
     if action is not None:
         mine = sorted({net for net in nets if net.version == version}, key=str)
-        found = [Rule(action, (Net(Side.DESTINATION, net),)) for net in mine]
-    return Chain("cali-cidr-block", tuple(found))
+        rules = [Rule(action, (Net(Side.DESTINATION, net),)) for net in mine]
+    return Chain("cali-cidr-block", tuple(rules))

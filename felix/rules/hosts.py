@@ -109,10 +109,10 @@ def host_chains(
 ) -> list[Chain]:
     """The chains of one host endpoint in one table; `verdicts` are the table's."""
     name = names.ANY_INTERFACE if interface == ANY_INTERFACE else interface
-    found: list[Chain] = []
+    chains: list[Chain] = []
 
     def chain(prefix: str, rules: Iterable[Rule]) -> None:
-        found.append(Chain(names.endpoint_chain(prefix, name), tuple(rules)))
+        chains.append(Chain(names.endpoint_chain(prefix, name), tuple(rules)))
 
     if table == "filter":
         chain(names.TO_HOST, _normal(policy, False, marks, verdicts))
@@ -126,7 +126,7 @@ def host_chains(
     elif policy.untracked:
         chain(names.TO_HOST, _untracked(policy, False, marks, verdicts))
         chain(names.FROM_HOST, _untracked(policy, True, marks, verdicts))
-    return found
+    return chains
 
 
 def _failsafe(ingress: bool) -> Rule:
@@ -188,7 +188,7 @@ def dispatch_chains(
     workload interfaces.
     """
     made = {interface: {chain.name for chain in own} for interface, own in chains.items()}
-    found = []
+    dispatch = []
     for root in DISPATCH[table]:
         matching = InInterface if root.startswith("cali-from-") else OutInterface
         prefix = _PREFIXES[root]
@@ -208,8 +208,8 @@ def dispatch_chains(
                 why = ("Skip policy of all interfaces for a local workload",)
                 rules += [Rule(Return(), (OutInterface(f"{p}+"),), why) for p in prefixes]
             rules.append(Rule(Goto(default)))
-        found.append(Chain(root, tuple(rules)))
-    return found
+        dispatch.append(Chain(root, tuple(rules)))
+    return dispatch
 
 
 def failsafe_chains(table: str, version: int, hosts: HostRules) -> list[Chain]:

@@ -78,10 +78,10 @@ def telling(prefix: str, match: tuple[Condition, ...], *, ingress: bool) -> Rule
 
 def read(prefix: str) -> Denial | None:
     """What a prefix says, None where it is none of these."""
-    found = _FORM.fullmatch(prefix)
-    if found is None:
+    match = _FORM.fullmatch(prefix)
+    if match is None:
         return None
-    owner, direction, number, name = found.groups()
+    owner, direction, number, name = match.groups()
     return Denial(owner == "R", direction == "I", int(number) if number else None, name or "")
 
 

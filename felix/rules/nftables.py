@@ -106,13 +106,13 @@ def render_rule(rule: Rule, family: Family, layer: str) -> list[Code]:
     """One rule; two where it asks for what no single rule can say."""
     comment = "; ".join([_NOT_IN_COMMENT.sub("_", text) for text in rule.comments])
     action = _action(rule.action, family, layer)
-    found: list[Code] = []
+    codes: list[Code] = []
     for variant in _variants(rule.match):
         parts: list[Part] = []
         for condition in variant:
             parts += _condition(condition, family)
-        found.append(Code(_joined([*parts, action]), comment))
-    return found
+        codes.append(Code(_joined([*parts, action]), comment))
+    return codes
 
 
 def _variants(match: tuple[Condition, ...]) -> list[tuple[Condition, ...]]:
@@ -125,15 +125,15 @@ def _variants(match: tuple[Condition, ...]) -> list[tuple[Condition, ...]]:
 
 
 def _joined(parts: Iterable[Part]) -> tuple[Part, ...]:
-    found: list[Part] = []
+    joined: list[Part] = []
     run: list[bytes] = []
     for part in parts:
         if isinstance(part, bytes):
             run.append(part)
             continue
-        found += [b"".join(run), part]
+        joined += [b"".join(run), part]
         run = []
-    return (*found, b"".join(run))
+    return (*joined, b"".join(run))
 
 
 @lru_cache(20_000)

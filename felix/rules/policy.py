@@ -149,8 +149,8 @@ class Made(dict[int, tuple[ResolvedRule, tuple[Rule, ...]]]):
         """What this resolved rule becomes."""
         known = self.get(id(rule))
         if known is None:
-            found = _rule(rule, version, marks, verdicts, None, frozenset(), "", profile=profile)
-            known = self[id(rule)] = (rule, tuple(found))
+            rendered = _rule(rule, version, marks, verdicts, None, frozenset(), "", profile=profile)
+            known = self[id(rule)] = (rule, tuple(rendered))
         return known[1]
 
     def __setitem__(self, key: int, value: tuple[ResolvedRule, tuple[Rule, ...]]) -> None:
@@ -176,14 +176,14 @@ def _rule(
     *,
     profile: bool,
 ) -> list[Rule]:
-    found = fragments(rule, version, unusable)
-    if found is None:
+    compiled = fragments(rule, version, unusable)
+    if compiled is None:
         return []
-    match = found.match
-    if found.blocks:
+    match = compiled.match
+    if compiled.blocks:
         match = (*match, is_set(marks.scratch0))
-    rules = block_rules(found.blocks, marks)
-    rules += _verdict(found.verb, match, marks, verdicts, log, said, profile=profile)
+    rules = block_rules(compiled.blocks, marks)
+    rules += _verdict(compiled.verb, match, marks, verdicts, log, said, profile=profile)
     if rule.annotations:
         notes = tuple(f"{name}={value}" for name, value in rule.annotations[:MOST_NOTES])
         rules = [replace(each, comments=notes) for each in rules]
@@ -231,5 +231,5 @@ def _log(policy: ResolvedPolicy, template: str) -> Log:
         "%n": key.name,
         "%p": f"{key.namespace}/{key.name}" if key.namespace else key.name,
     }
-    text = _SPECIFIER.sub(lambda found: words[found.group()], template)
+    text = _SPECIFIER.sub(lambda specifier: words[specifier.group()], template)
     return Log(f"{_NOT_IN_PREFIX.sub('_', text)[: MOST_LOG_PREFIX - 2]}: ")

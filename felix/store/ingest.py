@@ -69,10 +69,10 @@ class EndpointRows:
                 value = decode(raw)
             except NOT_PLAIN:
                 # Null for absent, and the like: whoever reads all of it knows better.
-                found = self._whole(name, raw, revision)
-                if found is None:
+                whole = self._whole(name, raw, revision)
+                if whole is None:
                     continue
-                value = found
+                value = whole
             if value.spec.node == node or name in own or name in local:
                 self._take(name, raw, revision, stamp)
                 continue

@@ -48,9 +48,9 @@ class Readable:
             self._store.believe(self._cluster)
         return before is None and self._cluster is not None
 
-    def take(self, update: Update) -> Word:
+    def apply_update(self, update: Update) -> Word:
         """What counts of an object now."""
-        word = self._last.take(update.key, update.entry)
+        word = self._last.apply_entry(update.key, update.entry)
         if self._last.settled:
             self._say(update.key)
         return word
@@ -61,17 +61,17 @@ class Readable:
             return []
         self._store.believe(self._cluster)
         remembered = await self._store.recall(self._last.doubtful)
-        found = self._last.settle(self._store.known, remembered)
+        restored = self._last.settle(self._store.known, remembered)
         for key in self._last.unreadable:
             self._say(key)
-        return found
+        return restored
 
     def conditions(self) -> list[tuple[str, str]]:
         """What an operator must know of each object, and of the file."""
-        told = [(str(key), one.told) for key, one in self._last.unreadable.items()]
-        return told + self._store.conditions()
+        reports = [(str(key), one.message) for key, one in self._last.unreadable.items()]
+        return reports + self._store.conditions()
 
     def _say(self, key: Key) -> None:
         one = self._last.unreadable.get(key)
         if one is not None:
-            log.error("%s", one.told, extra={"object": str(key)})
+            log.error("%s", one.message, extra={"object": str(key)})

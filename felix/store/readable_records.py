@@ -72,16 +72,16 @@ def read(path: Path) -> Found:
         raise ValueError(f"its first line: {error}") from None
     if first.format != FORMAT:
         raise ValueError(f"format {first.format} is not known")
-    found: dict[ResourceKey, Line] = {}
+    lines: dict[ResourceKey, Line] = {}
     bad = 1 if torn else 0
     for line in _decoded(rest):
         if line is None or not line.sound:
             bad += 1
         elif line.raw:
-            found[line.key] = line
+            lines[line.key] = line
         else:
-            found.pop(line.key, None)
-    return Found(first.cluster, found, bad, len(data))
+            lines.pop(line.key, None)
+    return Found(first.cluster, lines, bad, len(data))
 
 
 def append(path: Path, lines: Iterable[Line]) -> int:

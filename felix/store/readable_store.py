@@ -105,8 +105,8 @@ class ReadableStore:
 
     async def recall(self, keys: Iterable[ResourceKey]) -> dict[ResourceKey, Remembered]:
         """What the file has of these objects; before anything is written."""
-        wanted = frozenset() if self._foreign else frozenset(keys) & self._marks.keys()
-        return await asyncio.to_thread(self._recall, wanted) if wanted else {}
+        known = frozenset() if self._foreign else frozenset(keys) & self._marks.keys()
+        return await asyncio.to_thread(self._recall, known) if known else {}
 
     async def run(self) -> None:
         """Write what changed, until cancelled."""
@@ -172,28 +172,32 @@ class ReadableStore:
         """The last record of each object; none of an unbelievable file."""
         self._anew, self._stored_cluster, self._size = True, None, 0
         try:
-            found = readable_records.read(self._path)
+            records = readable_records.read(self._path)
         except FileNotFoundError:
             return {}
         except (OSError, ValueError) as error:
             log.warning("%s cannot be used, it is made anew: %s", self._path, error)
             return {}
-        if found.bad:
-            log.warning("%s: %d records cannot be read: left out", self._path, found.bad)
-        self._stored_cluster, self._anew, self._size = found.cluster, bool(found.bad), found.size
-        return found.lines
+        if records.bad:
+            log.warning("%s: %d records cannot be read: left out", self._path, records.bad)
+        self._stored_cluster, self._anew, self._size = (
+            records.cluster,
+            bool(records.bad),
+            records.size,
+        )
+        return records.lines
 
-    def _recall(self, wanted: frozenset[ResourceKey]) -> dict[ResourceKey, Remembered]:
-        found = {}
+    def _recall(self, keys: frozenset[ResourceKey]) -> dict[ResourceKey, Remembered]:
+        remembered = {}
         for key, line in self._read().items():
-            if key in wanted:
+            if key in keys:
                 try:
                     value = codec.decode_value(key, line.raw.encode())
                 except (InvalidValue, ValueError, RecursionError) as error:
                     log.warning("%s: left out: %s", self._path, error, extra={"object": str(key)})
                     continue
-                found[key] = Remembered(line.revision, value)
-        return found
+                remembered[key] = Remembered(line.revision, value)
+        return remembered
 
     def _write(self, taken: dict[ResourceKey, Line], cluster: str) -> None:
         # A write that its task no longer waits for goes on.

@@ -85,10 +85,10 @@ class ServiceReader:
         self._reflector: Reflector[EndpointSlice] | None = None
         self._backoff = backoff or Backoff(1.0, 30.0, jitter=0.5)
 
-    def want(self, wanted: bool) -> None:
+    def want(self, needed: bool) -> None:
         """Whether some rule names a service."""
-        if wanted != self._wanted:
-            self._wanted = wanted
+        if needed != self._wanted:
+            self._wanted = needed
             self._moved.set()
 
     async def first(self) -> None:
@@ -106,11 +106,11 @@ class ServiceReader:
         reader = self._reflector
         error = self._failure or self._problem or (reader.error if reader is not None else "")
         stands = "what was known stays" if self._relied else "such rules stay closed"
-        found = [("Kubernetes API", f"services in rules: {error}; {stands}")] if error else []
+        reports = [("Kubernetes API", f"services in rules: {error}; {stands}")] if error else []
         for name, why in (reader.broken if reader is not None else {}).items():
             stays = "its last readable version stays" if name in self._told else stands
-            found.append((f"EndpointSlice({name})", f"cannot be read: {why}; {stays}"))
-        return found
+            reports.append((f"EndpointSlice({name})", f"cannot be read: {why}; {stays}"))
+        return reports
 
     async def run(self) -> None:
         """Follow while wanted; never ends."""

@@ -23,7 +23,7 @@ class ActiveRules(Generic[K]):
     def __init__(self, sets: NeededSets) -> None:
         self._sets = sets
         self._active: dict[K, tuple[ResolvedPolicy, tuple[Need, ...]]] = {}
-        self._told: dict[K, ResolvedPolicy] = {}
+        self._flushed: dict[K, ResolvedPolicy] = {}
         self._dirty: set[K] = set()
         self._ended: dict[K, list[Need]] = {}
         """The needs of what is active no more, until that is told."""
@@ -33,9 +33,9 @@ class ActiveRules(Generic[K]):
         return key in self._active
 
     @property
-    def told(self) -> Mapping[K, ResolvedPolicy]:
+    def flushed(self) -> Mapping[K, ResolvedPolicy]:
         """What was told last."""
-        return MappingProxyType(self._told)
+        return MappingProxyType(self._flushed)
 
     @property
     def dirty(self) -> bool:
@@ -69,12 +69,12 @@ class ActiveRules(Generic[K]):
                 self._sets.release(need)
             active = self._active.get(key)
             resolved = active[0] if active is not None else None
-            if resolved == self._told.get(key):
+            if resolved == self._flushed.get(key):
                 continue
             changes[key] = resolved
             if resolved is None:
-                del self._told[key]
+                del self._flushed[key]
             else:
-                self._told[key] = resolved
+                self._flushed[key] = resolved
         self._dirty.clear()
         return changes

@@ -30,7 +30,7 @@ class EndpointPolicies:
         self._containers: dict[ResourceKey, str] = {}
         self._renewed: set[ResourceKey] = set()
         """Endpoints that belong to another container since the last flush."""
-        self._told: dict[ResourceKey, EndpointPolicy] = {}
+        self._flushed: dict[ResourceKey, EndpointPolicy] = {}
 
     def __contains__(self, key: ResourceKey) -> bool:
         return key in self._items
@@ -41,14 +41,14 @@ class EndpointPolicies:
         return MappingProxyType(self._items)
 
     @property
-    def told(self) -> Mapping[ResourceKey, EndpointPolicy]:
+    def flushed(self) -> Mapping[ResourceKey, EndpointPolicy]:
         """The policies of the workload endpoints, as of the last flush."""
-        return MappingProxyType(self._told)
+        return MappingProxyType(self._flushed)
 
     @property
     def hosts(self) -> Mapping[ResourceKey, HostEndpoint]:
         """The host endpoints, as of the last flush."""
-        return self._hosts.told
+        return self._hosts.flushed
 
     def put(self, key: ResourceKey, item: Item | None) -> Item | None:
         """Add or change an endpoint; None removes it. Returns what it was before."""
@@ -81,23 +81,23 @@ class EndpointPolicies:
         for key in self._order.take_dirty():
             policy = self._order.view(key)
             if self._large.holds(key, policy):
-                if key in renewed and self._told.pop(key, None) is not None:
+                if key in renewed and self._flushed.pop(key, None) is not None:
                     # It would start with the rules of the container before it (LRG-1).
                     changes.endpoints[key] = None
             elif key.kind == HOST_ENDPOINT:
                 self._hosts.settle(key, policy, changes.host_endpoints)
-            elif policy != self._told.get(key):
+            elif policy != self._flushed.get(key):
                 changes.endpoints[key] = policy
                 if policy is None:
-                    del self._told[key]
+                    del self._flushed[key]
                 else:
-                    self._told[key] = policy
+                    self._flushed[key] = policy
 
-    def held(self) -> list[EndpointPolicy]:
+    def kept(self) -> list[EndpointPolicy]:
         """What endpoints keep that wait for a large policy (LRG-1)."""
-        told = map(self._told_of, self._large.held)
-        return [policy for policy in told if policy is not None]
+        policies = map(self._flushed_of, self._large.waiting_endpoints)
+        return [policy for policy in policies if policy is not None]
 
-    def _told_of(self, key: ResourceKey) -> EndpointPolicy | None:
-        host = self._hosts.told.get(key)
-        return host.policy if host is not None else self._told.get(key)
+    def _flushed_of(self, key: ResourceKey) -> EndpointPolicy | None:
+        host = self._hosts.flushed.get(key)
+        return host.policy if host is not None else self._flushed.get(key)

@@ -74,7 +74,7 @@ class PolicyEngine:
         self.operations = WorkCounters()
         self.conditions = Conditions()
         self.large = LargePolicies()
-        self._in_sync = self._told = False
+        self._in_sync = self._flushed = False
         self._selected = SetTable(self.operations)
         self._services = ServiceSets()
         self._sets = NeededSets(self._selected, self._services)
@@ -96,24 +96,24 @@ class PolicyEngine:
         return self._in_sync
 
     @property
-    def told(self) -> bool:
+    def flushed(self) -> bool:
         """Whether there was a flush: the first one returns the whole."""
-        return self._told
+        return self._flushed
 
     @property
     def policies(self) -> Mapping[ResourceKey, ResolvedPolicy]:
         """The active policies, as of the last flush."""
-        return self._policies.told
+        return self._policies.flushed
 
     @property
     def profiles(self) -> Mapping[str, ResolvedPolicy]:
         """The profiles in use, as of the last flush."""
-        return self._profiles.told
+        return self._profiles.flushed
 
     @property
     def endpoints(self) -> Mapping[ResourceKey, EndpointPolicy]:
         """The local workload endpoints, as of the last flush."""
-        return self._endpoints.told
+        return self._endpoints.flushed
 
     @property
     def host_endpoints(self) -> Mapping[ResourceKey, HostEndpoint]:
@@ -140,7 +140,7 @@ class PolicyEngine:
 
     def endpoint(self, key: ResourceKey) -> EndpointPolicy | None:
         """What decides about a local endpoint, as of the last flush."""
-        return self._endpoints.told.get(key)
+        return self._endpoints.flushed.get(key)
 
     def members(self, set_id: str) -> frozenset[str]:
         """The members of a set as of the last flush. Raises KeyError for an unknown set."""
@@ -328,13 +328,13 @@ class PolicyEngine:
             return changes
         for _ in self.settle():
             pass
-        self._told = True
+        self._flushed = True
         # Endpoints and policies at one moment, so that no endpoint has a policy that was not
         # flushed, or one that is gone.
         self._endpoints.flush(changes)
-        held = self._endpoints.held()
-        changes.policies = self._policies.flush({key for one in held for key in one.policies()})
-        changes.profiles = self._profiles.flush({name for one in held for name in one.profiles})
+        kept = self._endpoints.kept()
+        changes.policies = self._policies.flush({key for one in kept for key in one.policies()})
+        changes.profiles = self._profiles.flush({name for one in kept for name in one.profiles})
         self._order.forget_lists()
         yield
         changes.sets = yield from self._sets.flush()

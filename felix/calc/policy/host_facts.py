@@ -59,12 +59,12 @@ def host_facts(key: ResourceKey, value: HostEndpoint) -> tuple[HostFacts, str]:
 
 
 def _addresses(texts: list[str]) -> tuple[list[IPAddress], list[str]]:
-    found, bad = [], []
+    addresses, bad = [], []
     for text in texts:
         try:
             if "%" in text:
                 raise ValueError(text)
-            found.append(ip_address(text))
+            addresses.append(ip_address(text))
         except ValueError:
             bad.append(text)
-    return found, bad
+    return addresses, bad

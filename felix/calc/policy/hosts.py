@@ -18,12 +18,12 @@ class HostTable:
 
     def __init__(self) -> None:
         self._facts: dict[ResourceKey, HostFacts] = {}
-        self._told: dict[ResourceKey, HostEndpoint] = {}
+        self._flushed: dict[ResourceKey, HostEndpoint] = {}
 
     @property
-    def told(self) -> Mapping[ResourceKey, HostEndpoint]:
+    def flushed(self) -> Mapping[ResourceKey, HostEndpoint]:
         """What was told last."""
-        return MappingProxyType(self._told)
+        return MappingProxyType(self._flushed)
 
     def put(self, key: ResourceKey, facts: HostFacts | None) -> bool:
         """A host endpoint of this node is so now, None: it is gone; returns whether it differs."""
@@ -45,10 +45,10 @@ class HostTable:
         now = None
         if facts is not None and policy is not None:
             now = HostEndpoint(key, facts.interface, facts.addresses, policy)
-        if now == self._told.get(key):
+        if now == self._flushed.get(key):
             return
         changes[key] = now
         if now is None:
-            del self._told[key]
+            del self._flushed[key]
         else:
-            self._told[key] = now
+            self._flushed[key] = now

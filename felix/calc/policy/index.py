@@ -146,12 +146,12 @@ class LabelIndex:
         text = selector.text
         if text in self._watched:
             return text
-        found = anchors(selector.root, self._cost)
-        watched = Watched(selector, found, mentioned(selector.root), set())
+        pairs = anchors(selector.root, self._cost)
+        watched = Watched(selector, pairs, mentioned(selector.root), set())
         self._watched[text] = watched
         for holders in self._dispatch(watched):
             holders.add(text)
-        for label_set in self._candidates(found):
+        for label_set in self._candidates(pairs):
             self._operations.evaluations += 1
             if selector.matches(label_set.labels()):
                 watched.matches.add(label_set)
@@ -185,11 +185,11 @@ class LabelIndex:
         inherited = sum(len(group.label_sets) for group in self._inherited.find(anchor))
         return self._own.count(anchor) + inherited
 
-    def _candidates(self, found: tuple[Anchor, ...] | None) -> Iterable[LabelSet]:
-        if found is None:
+    def _candidates(self, pairs: tuple[Anchor, ...] | None) -> Iterable[LabelSet]:
+        if pairs is None:
             return self._label_sets.values()
         holders: set[LabelSet] = set()
-        for anchor in found:
+        for anchor in pairs:
             holders.update(self._own.find(anchor))
             for group in self._inherited.find(anchor):
                 holders |= group.label_sets

@@ -83,11 +83,11 @@ class LargePolicies:
         return True
 
     @property
-    def held(self) -> frozenset[ResourceKey]:
+    def waiting_endpoints(self) -> frozenset[ResourceKey]:
         """The endpoints that wait."""
         return frozenset(self._held)
 
     def release(self) -> set[ResourceKey]:
         """The endpoints that were held: each is to be looked at again."""
-        held, self._held = self._held, set()
-        return held
+        endpoints, self._held = self._held, set()
+        return endpoints

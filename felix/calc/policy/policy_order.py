@@ -111,10 +111,10 @@ class ActivePolicies:
     def matches(self, key: ResourceKey) -> int:
         """How many local endpoints a policy's selector matches."""
         facts = self._policies.get(key)
-        found = self._index.items_of(facts.selector.text) if facts is not None else ()
+        endpoints = self._index.items_of(facts.selector.text) if facts is not None else ()
         if facts is not None and facts.stage is not Stage.NORMAL:
-            return sum(1 for each in found if each in self._hosts)
-        return sum(1 for _ in found)
+            return sum(1 for each in endpoints if each in self._hosts)
+        return sum(1 for _ in endpoints)
 
     def put_policy(self, key: ResourceKey, facts: PolicyFacts | None) -> None:
         """A policy is so now; None: it is gone."""
@@ -198,12 +198,12 @@ class ActivePolicies:
             return None
         selectors = frozenset(self._index.selectors_of(key))
         which = (key in self._hosts, selectors)
-        found = self._views.get(which)
-        if found is None:
+        policies = self._views.get(which)
+        if policies is None:
             self._operations.views += 1
             matching = (self._policies[k] for text in selectors for k in self._by_selector[text])
-            found = self._views[which] = self.lists(matching, host=key in self._hosts)
-        return replace(found, profiles=profiles)
+            policies = self._views[which] = self.lists(matching, host=key in self._hosts)
+        return replace(policies, profiles=profiles)
 
     def matching(self, key: ResourceKey) -> list[PolicyFacts]:
         """The policies whose selectors match a local endpoint, in no order."""
@@ -227,11 +227,11 @@ class ActivePolicies:
         )
 
     def _tier_views(self, policies: Iterable[PolicyFacts]) -> Iterator[TierView]:
-        found: dict[str, list[PolicyFacts]] = {}
+        by_tier: dict[str, list[PolicyFacts]] = {}
         for facts in policies:
-            found.setdefault(facts.tier, []).append(facts)
-        for name in sorted(found, key=self._tier_rank):
-            ordered = sorted(found[name], key=lambda facts: facts.rank)
+            by_tier.setdefault(facts.tier, []).append(facts)
+        for name in sorted(by_tier, key=self._tier_rank):
+            ordered = sorted(by_tier[name], key=lambda facts: facts.rank)
             tier = self._tiers.get(name)
             ingress = [facts for facts in ordered if facts.ingress]
             egress = [facts for facts in ordered if facts.egress]

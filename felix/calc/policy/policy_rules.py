@@ -48,9 +48,9 @@ class PolicyRules:
         return len(self._stored)
 
     @property
-    def told(self) -> Mapping[ResourceKey, ResolvedPolicy]:
+    def flushed(self) -> Mapping[ResourceKey, ResolvedPolicy]:
         """The active policies, as of the last flush."""
-        return self._active.told
+        return self._active.flushed
 
     @property
     def name_services(self) -> bool:

@@ -34,9 +34,9 @@ class ProfileRules:
         self._stale: set[str] = set()
 
     @property
-    def told(self) -> Mapping[str, ResolvedPolicy]:
+    def flushed(self) -> Mapping[str, ResolvedPolicy]:
         """The profiles in use, as of the last flush."""
-        return self._active.told
+        return self._active.flushed
 
     @property
     def name_services(self) -> bool:

@@ -69,16 +69,16 @@ def resolve(
     services are known. Raises InvalidValue naming the field.
     """
     needs: dict[str, Need] = {}
-    found: list[ResolvedRule] = []
+    resolved: list[ResolvedRule] = []
     unenforced: list[str] = []
     for number, rule in enumerate(rules):
         where = f"{field}[{number}]"
         known = _once(rule, where, namespace, SERVICE_SIDES.get(field) if services else None)
-        found += known.rules
+        resolved += known.rules
         for need in known.needs:
             needs[need.id] = need
         unenforced += [f"{where}.{lacking}" for lacking in known.unenforced]
-    return Rules(tuple(found), tuple(needs.values()), tuple(unenforced))
+    return Rules(tuple(resolved), tuple(needs.values()), tuple(unenforced))
 
 
 def reading(
@@ -118,12 +118,12 @@ def _spread(rule: ResolvedRule) -> list[ResolvedRule]:
     """The rule, or for a negated type of any protocol: other protocols, and other types."""
     if rule.not_icmp is None or rule.protocol is not None:
         return [rule]
-    found = []
+    spread = []
     for protocol, version in ICMP_VERSIONS.items():
         if rule.version in (None, version):
-            found.append(replace(rule, version=version, not_protocol=protocol, not_icmp=None))
-            found.append(replace(rule, version=version, protocol=protocol))
-    return found
+            spread.append(replace(rule, version=version, not_protocol=protocol, not_icmp=None))
+            spread.append(replace(rule, version=version, protocol=protocol))
+    return spread
 
 
 class _Reader:
@@ -201,10 +201,10 @@ class _Reader:
             raise self._bad("ipVersion", version, "must be 4 or 6")
         if icmp is None or protocol is None:
             return version
-        wanted = ICMP_VERSIONS[protocol]
-        if version not in (None, wanted):
-            raise self._bad("ipVersion", version, f"must be {wanted} with this protocol")
-        return wanted
+        implied = ICMP_VERSIONS[protocol]
+        if version not in (None, implied):
+            raise self._bad("ipVersion", version, f"must be {implied} with this protocol")
+        return implied
 
     def _entity(self, side: str, entity: EntityRule, protocol: int | None) -> EntityMatch:
         if entity == NOTHING_SAID:

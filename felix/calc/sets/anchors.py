@@ -43,8 +43,8 @@ def anchors(node: Node, cost: Callable[[Anchor], int]) -> tuple[Anchor, ...] | N
         case InSet(label, values):
             return tuple((label, value) for value in sorted(values))
         case And(operands):
-            found = [a for one in operands if (a := anchors(one, cost)) is not None]
-            return min(found, key=lambda choice: sum(map(cost, choice)), default=None)
+            choices = [a for one in operands if (a := anchors(one, cost)) is not None]
+            return min(choices, key=lambda choice: sum(map(cost, choice)), default=None)
         case Or(operands):
             parts = [anchors(one, cost) for one in operands]
             if any(part is None for part in parts):

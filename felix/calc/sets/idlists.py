@@ -57,16 +57,16 @@ class Allocator:
         self._free: list[int] = []
         self.used = 0
 
-    def take(self) -> int:
-        """An id that nobody has."""
+    def allocate(self) -> int:
+        """An id that is free."""
         if self._free:
             return self._free.pop()
         one = self.used
         self.used = one + 1
         return one
 
-    def give_back(self, one: int) -> None:
-        """Nobody has this id any more."""
+    def free(self, one: int) -> None:
+        """The id may be allocated again."""
         self._free.append(one)
 
     def __len__(self) -> int:

@@ -79,7 +79,7 @@ class Population:
         self, name: Hashable, label_set: int, members: Members, ports: Ports, stamp: int = 0
     ) -> int:
         """A new item, of a label set that `intern` gave; returns its number."""
-        item = self._item_ids.take()
+        item = self._item_ids.allocate()
         if item == label_set:
             # One object for both numbers, where everybody has labels of his own.
             item = label_set
@@ -112,7 +112,7 @@ class Population:
             self._unhold(text, item)
         self.members_of[item] = ()
         self.ports_of.pop(item, None)
-        self._item_ids.give_back(item)
+        self._item_ids.free(item)
 
     def move(self, item: int, label_set: int) -> None:
         """An item has another label set."""
@@ -137,10 +137,10 @@ class Population:
 
     def holders(self, text: str) -> Sequence[int]:
         """The items that have a member."""
-        found = self._holders.get(text)
-        if found is None:
+        items = self._holders.get(text)
+        if items is None:
             return ()
-        return (found,) if isinstance(found, int) else found
+        return (items,) if isinstance(items, int) else items
 
     def _hold(self, text: str, item: int) -> None:
         there = self._holders.get(text)
@@ -201,7 +201,7 @@ class Population:
         return None
 
     def _new_label_set(self, key: bytes, pairs: list[int], group: Group) -> int:
-        label_set = self._label_set_ids.take()
+        label_set = self._label_set_ids.allocate()
         self.born += 1
         having, alone = self._having, False
         largest = label_set == len(self._keys)
@@ -235,11 +235,11 @@ class Population:
     def labels(self, label_set: int) -> dict[str, str]:
         """Own and inherited labels."""
         *pairs, group = self._ids(label_set)
-        found = dict(self.groups.at(group).inherited)
+        result = dict(self.groups.at(group).inherited)
         labels, values = self._labels, self._values
         for pair in pairs:
-            found[labels[pair]] = values[pair]
-        return found
+            result[labels[pair]] = values[pair]
+        return result
 
     def _ids(self, label_set: int) -> array[int]:
         key = self._keys[label_set]
@@ -266,7 +266,7 @@ class Population:
         drop_label_set(group, label_set)
         if not group.label_sets:
             self.groups.forget(group)
-        self._label_set_ids.give_back(label_set)
+        self._label_set_ids.free(label_set)
 
     # -- pairs ---------------------------------------------------------------------------------
 
@@ -282,7 +282,7 @@ class Population:
         names, values = list(labels), list(labels.values())
         while None in pairs:
             at = pairs.index(None)
-            pairs[at] = pair = self._pair_ids.take()
+            pairs[at] = pair = self._pair_ids.allocate()
             self._pairs[names[at]][values[at]] = pair
             if pair == len(self._values):
                 self._labels.append(names[at])
@@ -300,7 +300,7 @@ class Population:
             del self._pairs[label]
             self._columns.clear()
         self._labels[pair] = self._values[pair] = ""
-        self._pair_ids.give_back(pair)
+        self._pair_ids.free(pair)
 
     def own(self, anchor: Anchor) -> Iterator[Sequence[int]]:
         """The label sets that have an anchor among their own labels, in parts; none twice."""

@@ -79,7 +79,7 @@ class ProfileGroups:
 
     def new(self, profiles: tuple[str, ...]) -> Group:
         """The group of a list of profiles that has no current one."""
-        number = self._ids.take()
+        number = self._ids.allocate()
         group = Group(number, profiles, self.inherit(profiles))
         if number == len(self._all):
             self._all.append(group)
@@ -101,7 +101,7 @@ class ProfileGroups:
         if group.current:
             del self.current[group.profiles]
         self._all[group.number] = None
-        self._ids.give_back(group.number)
+        self._ids.free(group.number)
 
     def _list(self, group: Group, *, there: bool) -> None:
         for label, value in group.inherited.items():

@@ -104,8 +104,8 @@ class RemoteEndpoints:
             if self._troubled:
                 self._tell(name, "")
         else:
-            found, trouble = host_members(networks)
-            members = found[0] if len(found) == 1 else found
+            texts, trouble = host_members(networks)
+            members = texts[0] if len(texts) == 1 else texts
             self._tell(name, trouble)
         ports: Ports = self._shared(named_ports(value)) if spec.ports else ()
         profiles = tuple(spec.profiles)

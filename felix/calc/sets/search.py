@@ -49,8 +49,8 @@ class Search:
         root = selector.root
         if depth(root) <= DEEPEST:
             return (yield from self._find(root))
-        found = anchors(root, self._population.cost)
-        candidates = yield from (self._all() if found is None else self._having(found))
+        anchored = anchors(root, self._population.cost)
+        candidates = yield from (self._all() if anchored is None else self._having(anchored))
         return (yield from self._asked(candidates, root))
 
     def _find(self, node: Node) -> Found:
@@ -64,12 +64,12 @@ class Search:
             case Compare(label, "!=", value):
                 return (yield from self._others(Compare(label, "==", value)))
             case Compare(label, operator, value):
-                wanted = [value]
+                matching = [value]
                 if operator != "==":
                     known = dict.fromkeys(self._population.values(label))
-                    wanted = [value for value in known if node.matches({label: value})]
+                    matching = [value for value in known if node.matches({label: value})]
                     yield len(known)
-                return (yield from self._having([(label, value) for value in wanted]))
+                return (yield from self._having([(label, value) for value in matching]))
             case Constant("all()"):
                 return (yield from self._all())
             case Constant():
@@ -77,11 +77,11 @@ class Search:
             case Not(operand):
                 return (yield from self._others(operand))
             case Or(operands):
-                found: set[int] = set()
+                label_sets: set[int] = set()
                 for operand in operands:
-                    found |= yield from self._find(operand)
-                    yield len(found) // 100
-                return found
+                    label_sets |= yield from self._find(operand)
+                    yield len(label_sets) // 100
+                return label_sets
             case And(operands):
                 return (yield from self._and(operands))
 
@@ -94,58 +94,61 @@ class Search:
             if anchored is not None:
                 costs.append((sum(map(cost, anchored)), number))
         if costs:
-            found = yield from self._find(rest.pop(min(costs)[1]))
+            matching = yield from self._find(rest.pop(min(costs)[1]))
         else:
-            found = yield from self._all()
+            matching = yield from self._all()
         # The negative ones last: what they leave out may be most of the population.
         rest.sort(key=_is_negative)
         while rest:
-            if len(found) <= FEW:
-                return (yield from self._asked(found, And(tuple(rest))))
+            if len(matching) <= FEW:
+                return (yield from self._asked(matching, And(tuple(rest))))
             operand = rest.pop(0)
-            self._operations.evaluations += len(found)
+            self._operations.evaluations += len(matching)
             match operand:
                 case Not(inner):
-                    found = found - (yield from self._find(inner))
+                    matching = matching - (yield from self._find(inner))
                 case Compare(label, "!=", value):
-                    found = found - (yield from self._find(Compare(label, "==", value)))
+                    matching = matching - (yield from self._find(Compare(label, "==", value)))
                 case InSet(label, values, True):
-                    found = found - (yield from self._find(InSet(label, values)))
+                    matching = matching - (yield from self._find(InSet(label, values)))
                 case _:
-                    found = found & (yield from self._find(operand))
-            yield len(found) // 20
-        return found
+                    matching = matching & (yield from self._find(operand))
+            yield len(matching) // 20
+        return matching
 
     def _asked(self, candidates: Iterable[int], node: Node) -> Found:
         population = self._population
-        found: set[int] = set()
-        todo = list(candidates)
-        self._operations.evaluations += len(todo)
+        matching: set[int] = set()
+        label_sets = list(candidates)
+        self._operations.evaluations += len(label_sets)
         matches = Selector(node).matches
-        for start in range(0, len(todo), PORTION):
-            portion = todo[start : start + PORTION]
+        for start in range(0, len(label_sets), PORTION):
+            portion = label_sets[start : start + PORTION]
             # Between portions a label set may have gone.
-            found.update(one for one in portion
-                         if population.lives(one) and matches(population.labels(one)))  # fmt: skip
+            matching.update(
+                number
+                for number in portion
+                if population.lives(number) and matches(population.labels(number))
+            )
             yield 2 * len(portion)
-        return found
+        return matching
 
     def _others(self, node: Node) -> Found:
         everybody = yield from self._all()
         return everybody - (yield from self._find(node))
 
     def _all(self) -> Found:
-        found = set(self._population.all_label_sets())
-        yield len(found) // 20
-        return found
+        label_sets = set(self._population.all_label_sets())
+        yield len(label_sets) // 20
+        return label_sets
 
-    def _having(self, wanted: Iterable[Anchor]) -> Found:
+    def _having(self, pairs: Iterable[Anchor]) -> Found:
         population = self._population
-        found: set[int] = set()
+        matching: set[int] = set()
         done = 0
-        for anchor in wanted:
+        for anchor in pairs:
             for part in population.own(anchor):
-                found.update(part)
+                matching.update(part)
                 done += 8 + len(part) // 20
                 if done > PORTION:
                     yield done // 8
@@ -158,17 +161,17 @@ class Search:
                     inherited.update(group.label_sets)
                 if population.has_own(label):
                     inherited -= yield from self._own(label)
-                found |= inherited
+                matching |= inherited
                 yield len(inherited) // 20
         yield done // 8
-        return found
+        return matching
 
     def _own(self, label: str) -> Found:
-        found: set[int] = set()
+        label_sets: set[int] = set()
         for part in self._population.own((label, None)):
-            found.update(part)
-        yield len(found) // 20
-        return found
+            label_sets.update(part)
+        yield len(label_sets) // 20
+        return label_sets
 
 
 def _conjuncts(operands: Iterable[Node]) -> Iterator[Node]:

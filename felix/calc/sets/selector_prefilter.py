@@ -76,8 +76,8 @@ class SelectorPrefilter:
 
     def matching(self, labels: Mapping[str, str]) -> set[Followed]:
         """Those that match."""
-        found: set[Followed] = set()
-        asked: set[Followed] = set()
+        followed: set[Followed] = set()
+        candidates: set[Followed] = set()
         hooks = self._hooks
         for label, value in labels.items():
             there = hooks.get(label)
@@ -85,11 +85,11 @@ class SelectorPrefilter:
                 continue
             for key in (value, None):
                 for one in there.get(key, NOBODY).values():
-                    (found if one.plain else asked).add(one)
-        asked.update(self._unanchored.values())
-        self._operations.evaluations += len(asked)
-        found.update(one for one in asked if one.selector.matches(labels))
-        return found
+                    (followed if one.plain else candidates).add(one)
+        candidates.update(self._unanchored.values())
+        self._operations.evaluations += len(candidates)
+        followed.update(one for one in candidates if one.selector.matches(labels))
+        return followed
 
     def mentioning(self, labels: Iterable[str]) -> set[Followed]:
         """Those whose answer may depend on one of these labels."""

@@ -52,7 +52,7 @@ class _Set:
     need: ServiceNeed
     counts: Counter[str]
     users: int = 0
-    told: frozenset[str] | None = None
+    flushed: frozenset[str] | None = None
 
     @property
     def kind(self) -> SetKind:
@@ -81,7 +81,7 @@ class ServiceSets:
     @property
     def kinds(self) -> Mapping[str, SetKind]:
         """The sets that were announced."""
-        return {name: one.kind for name, one in self._sets.items() if one.told is not None}
+        return {name: one.kind for name, one in self._sets.items() if one.flushed is not None}
 
     @property
     def size(self) -> int:
@@ -96,10 +96,10 @@ class ServiceSets:
 
     def members(self, set_id: str) -> frozenset[str]:
         """The members as they were told last. Raises KeyError for a set that was not."""
-        told = self._sets[set_id].told
-        if told is None:
+        members = self._sets[set_id].flushed
+        if members is None:
             raise KeyError(set_id)
-        return told
+        return members
 
     def put(self, key: SliceKey, value: ServiceSlice | None) -> None:
         """A slice is so now; None: it is gone."""
@@ -141,14 +141,14 @@ class ServiceSets:
                 del self._by_service[one.need.service][set_id]
                 if not self._by_service[one.need.service]:
                     del self._by_service[one.need.service]
-                if one.told is not None:
+                if one.flushed is not None:
                     gone.append(SetChange(set_id, one.kind, removed_whole=True))
                 continue
-            before, one.told = one.told, frozenset(one.counts)
+            before, one.flushed = one.flushed, frozenset(one.counts)
             if before is None:
-                new.append(SetChange(set_id, one.kind, full=one.told))
-            elif before != one.told:
-                added, removed = one.told - before, before - one.told
+                new.append(SetChange(set_id, one.kind, full=one.flushed))
+            elif before != one.flushed:
+                added, removed = one.flushed - before, before - one.flushed
                 changed.append(SetChange(set_id, one.kind, added=added, removed=removed))
         self._dirty.clear()
         return [*new, *changed, *gone]

@@ -96,10 +96,10 @@ class SetTable:
         one = self._sets[set_id]
         if not one.announced:
             raise KeyError(set_id)
-        found: set[str] = set()
-        for _ in self._collect(one, found):
+        current: set[str] = set()
+        for _ in self._collect(one, current):
             pass
-        return frozenset(found - one.added | one.removed)
+        return frozenset(current - one.added | one.removed)
 
     # -- items ---------------------------------------------------------------------------------
 
@@ -366,9 +366,9 @@ class SetTable:
             population.ports_of,
         )
         born, matches = population.born, one.need.selector.matches
-        found = list((yield from self._search.find(one.need.selector)))
-        for start in range(0, len(found), PORTION):
-            portion, work = found[start : start + PORTION], PORTION // 2
+        label_sets = list((yield from self._search.find(one.need.selector)))
+        for start in range(0, len(label_sets), PORTION):
+            portion, work = label_sets[start : start + PORTION], PORTION // 2
             if population.born != born:
                 work += PORTION * 2
                 # What was found may have gone, and its number may be another label set's by now.

@@ -95,8 +95,7 @@ class Desire:
         What the calculation tells is as it was at the first step; what comes between two steps
         is for the next update.
         """
-        policies, active = news.policies, news.active
-        first, self.looked_at = not policies.told, frozenset()
+        first, self.looked_at = not calc.policy.flushed, frozenset()
         whole, self._whole = self._whole, True
         self._listeners = listeners
         changes = yield from policies.flushing()

@@ -50,7 +50,7 @@ def test_the_new_version_counts_until_the_deadline() -> None:
     clocks = Clocks()
     table = clocks.table()
     assert table.left() is None
-    assert table.take(KEY, pending()).spec.order == 2
+    assert table.effective(KEY, pending()).spec.order == 2
     assert table.left() == 60
     assert table.conditions() == [
         (str(KEY), "is in force until 2026-08-22T10:01:00Z only: calicoctl confirm makes it last")
@@ -65,14 +65,14 @@ def test_the_new_version_counts_until_the_deadline() -> None:
     ((_, told),) = table.conditions()
     assert "was not confirmed by 2026-08-22T10:01:00Z" in told
     # The same version heard again (a new snapshot) does not come back.
-    assert table.take(KEY, pending()).spec.order == 1
+    assert table.effective(KEY, pending()).spec.order == 1
 
 
 def test_a_felix_that_starts_after_the_deadline_never_enforces_it() -> None:
     clocks = Clocks()
     clocks.passed = 61
     table = clocks.table()
-    assert table.take(KEY, pending()).spec.order == 1
+    assert table.effective(KEY, pending()).spec.order == 1
     assert table.left() is None
 
 
@@ -80,20 +80,20 @@ def test_a_felix_that_starts_after_the_deadline_never_enforces_it() -> None:
 def test_a_wrong_clock_never_lengthens_the_time(off: float) -> None:
     clocks = Clocks(off)
     table = clocks.table()
-    table.take(KEY, pending())
+    table.effective(KEY, pending())
     left = table.left()
     assert left is None or left <= 60
     clocks.passed = 60
     table.expired()
-    assert table.take(KEY, pending()).spec.order == 1
+    assert table.effective(KEY, pending()).spec.order == 1
 
 
 def test_hearing_it_again_does_not_begin_the_time_anew() -> None:
     clocks = Clocks(-3600)
     table = clocks.table()
-    table.take(KEY, pending())
+    table.effective(KEY, pending())
     clocks.passed = 50
-    table.take(KEY, pending())
+    table.effective(KEY, pending())
     assert table.left() == 10
 
 
@@ -101,8 +101,8 @@ def test_confirmed_deleted_or_replaced_it_is_forgotten() -> None:
     for value in (policy(2), None):
         clocks = Clocks()
         table = clocks.table()
-        table.take(KEY, pending())
-        assert table.take(KEY, value) is value
+        table.effective(KEY, pending())
+        assert table.effective(KEY, value) is value
         clocks.passed = 100
         assert (table.expired(), table.conditions()) == ([], [])
 
@@ -112,7 +112,7 @@ def test_what_cannot_be_read_counts_and_is_named() -> None:
     metadata = {"name": "p", "annotations": {commit_confirmed.ANNOTATION: "?"}}
     broken = resource_from_tree({"kind": "GlobalNetworkPolicy", "metadata": metadata, "spec": spec})
     table = Clocks().table()
-    assert table.take(KEY, broken) is broken
+    assert table.effective(KEY, broken) is broken
     ((_, told),) = table.conditions()
     assert "the stored version counts" in told
 

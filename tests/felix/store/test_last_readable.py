@@ -76,22 +76,22 @@ class Remembering(Forgetful):
 
 def test_what_was_readable_stays_and_both_revisions_are_named() -> None:
     last = LastReadable(Forgetful())
-    assert last.take(GNP, good(3)).value.spec.order == 3
-    assert last.take(GNP, garbage(GNP, 5)).stands
-    told = last.unreadable[GNP].told
+    assert last.apply_entry(GNP, good(3)).value.spec.order == 3
+    assert last.apply_entry(GNP, garbage(GNP, 5)).stands
+    told = last.unreadable[GNP].message
     assert "revision 3 is in force; revision 5 is stored" in told
     page = text(of_unreadable(last.unreadable))
     assert 'object="GlobalNetworkPolicy(p)",in_force="3",stored="5"} 1.0' in page
     assert page.count("# TYPE muslin_felix_unreadable_document gauge") == 1
-    assert last.take(GNP, garbage(GNP, 6)).stands
+    assert last.apply_entry(GNP, garbage(GNP, 6)).stands
     assert last.unreadable[GNP].stored == 6
     # Mended, and deleted, it is what the datastore says.
-    assert last.take(GNP, good(7)) == (good(7).value, False)
+    assert last.apply_entry(GNP, good(7)) == (good(7).value, False)
     assert not last.unreadable
-    assert last.take(GNP, garbage(GNP, 8)).stands
-    assert last.take(GNP, None) == (None, False)
+    assert last.apply_entry(GNP, garbage(GNP, 8)).stands
+    assert last.apply_entry(GNP, None) == (None, False)
     assert not last.unreadable
-    word = last.take(GNP, garbage(GNP, 9))
+    word = last.apply_entry(GNP, garbage(GNP, 9))
     assert not word.stands
     assert word.value.spec.types == ["Ingress", "Egress"]
     assert last.unreadable[GNP].in_force is None
@@ -100,20 +100,20 @@ def test_what_was_readable_stays_and_both_revisions_are_named() -> None:
 def test_another_object_of_the_name_inherits_nothing() -> None:
     last = LastReadable(Forgetful())
     last.settle([], {})
-    last.take(GNP, good(3, "one"))
+    last.apply_entry(GNP, good(3, "one"))
     entry = stored(GNP, 5, {"selector": 7}, "two")
     assert entry.broken
-    assert last.take(GNP, entry).value == entry.value
+    assert last.apply_entry(GNP, entry).value == entry.value
     assert last.unreadable[GNP].in_force is None
-    last.take(GNP, good(6, "two"))
-    assert last.take(GNP, stored(GNP, 7, {"selector": 7}, "two")).stands
+    last.apply_entry(GNP, good(6, "two"))
+    assert last.apply_entry(GNP, stored(GNP, 7, {"selector": 7}, "two")).stands
 
 
 def test_other_kinds_pass() -> None:
     last = LastReadable(Forgetful())
     key = ResourceKey("FelixConfiguration", "default")
     for entry in (stored(key, 1, {"ipv6Support": True}), stored(key, 2, {"healthPort": "x"})):
-        assert last.take(key, entry) == (entry.value, False)
+        assert last.apply_entry(key, entry) == (entry.value, False)
     assert not last.unreadable
 
 
@@ -129,18 +129,18 @@ def test_a_policy_that_nobody_can_place_counts_as_unreadable_if_another_version_
     bad = stored(GNP, 5, spec)
     assert not bad.broken
     # Never readable here: it closes what it may select.
-    assert last.take(GNP, bad) == (bad.value, False)
-    last.take(GNP, None)
-    last.take(GNP, good(6))
-    assert last.take(GNP, stored(GNP, 7, spec)).stands
-    assert "revision 6 is in force; revision 7 is stored" in last.unreadable[GNP].told
+    assert last.apply_entry(GNP, bad) == (bad.value, False)
+    last.apply_entry(GNP, None)
+    last.apply_entry(GNP, good(6))
+    assert last.apply_entry(GNP, stored(GNP, 7, spec)).stands
+    assert "revision 6 is in force; revision 7 is stored" in last.unreadable[GNP].message
     again = LastReadable(memory)
-    again.take(GNP, stored(GNP, 7, spec))
+    again.apply_entry(GNP, stored(GNP, 7, spec))
     ((key, value),) = again.settle(list(memory.has), memory.recall(again.doubtful))
     assert (key, value.spec.order) == (GNP, 6)
     # A rule that cannot be understood closes whom its policy selects, as ever.
     rule = stored(GNP, 8, {"selector": "has(x)", "ingress": [{"action": "Permit"}]})
-    assert last.take(GNP, rule) == (rule.value, False)
+    assert last.apply_entry(GNP, rule) == (rule.value, False)
 
 
 class Model:
@@ -181,7 +181,7 @@ def test_what_is_in_force_depends_on_the_datastores_words_alone(steps: list[Any]
     force: dict[Key, Any] = {}
 
     def take(key: Key, entry: Entry | None) -> None:
-        word = last.take(key, entry)
+        word = last.apply_entry(key, entry)
         if word.stands:
             assert key in force
         elif word.value is None:

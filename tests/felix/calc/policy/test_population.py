@@ -70,10 +70,10 @@ def test_a_list_of_ids_is_a_sorted_set(numbers: list[int], data: st.DataObject) 
 
 def test_ids_are_used_again() -> None:
     ids = Allocator()
-    assert [ids.take(), ids.take()] == [0, 1]
-    ids.give_back(0)
+    assert [ids.allocate(), ids.allocate()] == [0, 1]
+    ids.free(0)
     assert len(ids) == 1
-    assert ids.take() == 0
+    assert ids.allocate() == 0
 
 
 @settings(deadline=None)
