@@ -16,8 +16,8 @@ from calicoctl.documents import InputDocument
 from calicoctl.no_effect import no_effect
 from calicoctl.unenforced import notices, refused
 from libcalico.errors import InvalidValue, MuslinError
-from libcalico.model import Resource
 from libcalico.model.base.meta import API_VERSION
+from libcalico.model.kinds import Resource
 from libcalico.model.validation.validate import problems
 
 ACCEPT_UNENFORCED = click.option(

@@ -32,11 +32,10 @@ from libcalico.datastore.interface import (
     Selection,
 )
 from libcalico.errors import AlreadyExists, InvalidValue, MuslinError, NotFound
-from libcalico.model import Resource
 from libcalico.model.base.meta import Metadata, stamp
 from libcalico.model.defaults import apply_defaults
 from libcalico.model.keys import ResourceKey
-from libcalico.model.kinds import KINDS, key_of
+from libcalico.model.kinds import KINDS, Resource, key_of
 from libcalico.model.resources.policy import (
     OLD_PREFIX,
     POLICY_KINDS,

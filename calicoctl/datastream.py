@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from calicoctl import yamltext
 from calicoctl.documents import InputDocument, load_text
@@ -18,6 +19,7 @@ from calicoctl.output import json_text
 from libcalico.datastore.etcd.keys import key_of_path, path_of
 from libcalico.errors import InvalidValue, MuslinError
 from libcalico.model import ClusterInformation
+from libcalico.model.base.base import Struct
 from libcalico.model.codec import decode_value, encode_value, resource_from_tree
 from libcalico.model.keys import AffinityKey, BlockKey, HandleKey, IPAMConfigKey, Key
 
@@ -68,7 +70,11 @@ def ipam_tree(records: Mapping[Key, object]) -> dict[str, object]:
 
 
 def _pair(key: Key, value: object) -> dict[str, object]:
-    return {"Key": path_of(key), "Value": json.loads(encode_value(key, value)), "TTL": 0}
+    return {
+        "Key": path_of(key),
+        "Value": json.loads(encode_value(key, cast("Struct", value))),
+        "TTL": 0,
+    }
 
 
 def parse(text: str, source: str) -> Stream:

@@ -18,11 +18,10 @@ from pathlib import Path
 from calicoctl import aliases, yamltext
 from libcalico.errors import InvalidValue, MuslinError, UnsupportedKind
 from libcalico.legacy import convert_document, is_legacy, legacy_problems
-from libcalico.model import Resource
 from libcalico.model.base.meta import API_VERSION
 from libcalico.model.base.shape import UNKNOWN_FIELD, shape_problems
 from libcalico.model.codec import resource_from_tree
-from libcalico.model.kinds import KINDS
+from libcalico.model.kinds import KINDS, Resource
 
 LIST_FIELDS = frozenset({"kind", "apiVersion", "metadata", "items"})
 SUFFIXES = frozenset({".json", ".yaml", ".yml"})

@@ -24,9 +24,9 @@ from libcalico.datastore.interface import (
     Selection,
 )
 from libcalico.errors import NO_DOCUMENT, InvalidValue, MuslinError
-from libcalico.model import Resource
 from libcalico.model.base.meta import Metadata
 from libcalico.model.keys import ResourceKey
+from libcalico.model.kinds import Resource
 from libcalico.model.resources.cluster import FIXED_TIERS
 from libcalico.model.resources.policy import POLICY_KINDS, Policy, tier_of
 from libcalico.model.resources.pool import IPPool, IPPoolSpec

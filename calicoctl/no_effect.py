@@ -12,8 +12,8 @@ from ipaddress import ip_address, ip_network
 
 from libcalico import durations
 from libcalico.errors import InvalidValue
-from libcalico.model import Resource
 from libcalico.model.base.numorstring import MAX_AS_NUMBER
+from libcalico.model.kinds import Resource
 from libcalico.model.resources.bgp import (
     BGPConfiguration,
     BGPConfigurationSpec,

@@ -9,8 +9,8 @@ Tested in `tests/calicoctl/test_validate.py`.
 from __future__ import annotations
 
 from libcalico.errors import InvalidValue
-from libcalico.model import Resource
 from libcalico.model.enforcement.table import not_enforced
+from libcalico.model.kinds import Resource
 
 ENCRYPTION = ("wireguardEnabled", "wireguardEnabledV6")
 

@@ -163,17 +163,7 @@ class Agent:
     async def apply_batch(self, batch: SyncBatch) -> None:
         """Put a batch of the syncer into the calculation; wake the data plane if it matters."""
         began = time.monotonic()
-        changed = settings = False
-        if self._readable.identify(batch.updates) and self.calc.in_sync:
-            changed |= await self._recall()
-        for update in batch.updates:
-            self._note_unreadable(update)
-            word = self._readable.apply_update(update)
-            if word.stands:
-                continue
-            value = self._unconfirmed.effective(update.key, word.value)
-            settings |= self._configures(update.key, value)
-            changed |= self._take_object(update.key, value)
+        changed = await self.objects.apply(batch.updates)
         self._taken.add(len(batch.updates), time.monotonic() - began)
         self.services.want(self.calc.policy.names_services)
         reconfigure = self.configuration.stale
@@ -194,24 +184,7 @@ class Agent:
         if changed:
             self.dataplane.kick()
 
-    async def _recall(self) -> bool:
-        """What was readable before this start counts where the datastore has worse now."""
-        changed = False
-        for key, value in await self._readable.settle():
-            changed |= self._take_object(key, self._unconfirmed.effective(key, value))
-        return changed
-
-    def _take_object(self, key: Key, value: Any, revision: int = NEWEST) -> bool:
-        """One object, None for a deletion; returns whether anything that matters changed."""
-        changed = self.calc.update(key, value, revision)
-        ours = value is not None and _ours(key, value, self.node)
-        self._lacking.update(key, value if ours else None)
-        broken = self.calc.broken.get(key)
-        if broken:
-            log.warning("left out: %s", broken, extra={"object": str(key)})
-        return changed
-
-    def _take_own(self, key: ResourceKey, value: WorkloadEndpoint | None, revision: int) -> None:
+    def _put_own(self, key: ResourceKey, value: WorkloadEndpoint | None, revision: int) -> None:
         """An endpoint of this node (felix.store.ingest): it comes as a row, not in a batch."""
         if self.objects.put(key, value, revision):
             self.dataplane.kick_some()

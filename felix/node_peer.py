@@ -11,7 +11,7 @@ from collections.abc import Hashable
 
 from felix.calc.endpoints import Endpoint
 from libcalico.local.framing import Connection
-from libcalico.local.node_api import Await
+from libcalico.local.node_api import Await, Message
 from libcalico.model import ResourceKey
 
 
@@ -22,10 +22,10 @@ class Peer:
         self.connection = connection
         self.offers: dict[ResourceKey, Endpoint] = {}
         self.awaits: dict[ResourceKey, Await] = {}
-        self._outbox: dict[Hashable, object] = {}
+        self._outbox: dict[Hashable, Message] = {}
         self._wake = asyncio.Event()
 
-    def tell(self, subject: Hashable, message: object) -> None:
+    def tell(self, subject: Hashable, message: Message) -> None:
         """Send as soon as the peer reads; a newer message of the same subject replaces it."""
         if not self._outbox and self.connection.send_now(message):
             return

@@ -14,9 +14,8 @@ from felix.explain.plan_labels import LabelClass
 from felix.explain.plan_report import Group, PlanReport, as_tree, plan
 from felix.explain.report import named
 from felix.explain.world import READ, World
-from libcalico.model import Resource
 from libcalico.model.keys import ResourceKey
-from libcalico.model.kinds import key_of
+from libcalico.model.kinds import Resource, key_of
 
 MOST_CLASSES = 12
 """Label classes that one end of a group is told by."""

@@ -14,7 +14,7 @@ from typing import TypeVar
 from libcalico.errors import MuslinError
 from libcalico.local.frames import ProtocolError
 from libcalico.local.framing import Connection, connect_unix
-from libcalico.local.node_api import Hello
+from libcalico.local.node_api import Hello, Message
 from libcalico.process import paths
 
 ANSWER_TIMEOUT = 20.0
@@ -42,7 +42,7 @@ async def felix() -> AsyncIterator[Connection]:
         yield connection
 
 
-async def ask_felix(question: object, answer: type[T]) -> T:
+async def ask_felix(question: Message, answer: type[T]) -> T:
     """One question, one answer. Raises MuslinError."""
     async with felix() as connection:
         try:

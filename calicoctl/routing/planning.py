@@ -14,8 +14,7 @@ from bgp.peering import compare
 from bgp.peering.compare import Fate, NodeChange
 from bgp.peering.peering import Settings
 from bgp.peering.planned import MESH
-from libcalico.model import Resource
-from libcalico.model.kinds import key_of
+from libcalico.model.kinds import Resource, key_of
 
 GENTLY = (
     "Sessions between nodes that are removed stay until their successors carry the same routes."

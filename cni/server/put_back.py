@@ -115,7 +115,7 @@ class PutBack:
             plan_adopt,
             handle_id=record.attachment.handle_id,
             attributes=attributes_of(record),
-            wanted=by_block,
+            by_block=by_block,
         )
         return await settle(self._context.store, View(), plan) if by_block else False
 

@@ -218,7 +218,7 @@ async def _remove(context: DaemonContext, stale: Stale) -> None:
     if endpoint is not None and endpoint.value.spec.interfaceName:
         mark = f"{suspect.container_id}/{stale.ifname}"
         await context.in_thread(wiring.remove, endpoint.value.spec.interfaceName, mark)
-    await forget_flows(context, sorted((item.address for item in suspect.held), key=str))
+    await forget_flows(context, sorted((item.address for item in suspect.allocations), key=str))
     facts = context.cluster.facts(context.node)
     cooldown = facts.config.ipCooldownSeconds if facts and facts.config else 0
     await _release(context, suspect, release_stamp(time.time_ns(), cooldown))

@@ -24,7 +24,7 @@ from typing import Protocol
 from felix.dataplane.loop import Dataplane
 from felix.explain.answering import denier
 from felix.rules import nflog_prefix
-from libcalico.local.node_api import Denier, Dropped, Watching
+from libcalico.local.node_api import Denier, Dropped, Message, Watching
 from libcalico.model import ResourceKey
 from libcalico.process.tasks import start
 from linux.errors import KernelError
@@ -48,7 +48,7 @@ class Watcher(Protocol):
     def waiting(self) -> int:
         """Messages that wait to be sent."""
 
-    def tell(self, subject: Hashable, message: object) -> None:
+    def tell(self, subject: Hashable, message: Message) -> None:
         """Send as soon as the watcher reads."""
 
 

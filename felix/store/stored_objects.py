@@ -47,10 +47,10 @@ class StoredObjects:
             changed |= await self.recall()
         for update in updates:
             self._config.note_unreadable(update)
-            word = self.readable.take(update)
+            word = self.readable.apply_update(update)
             if word.stands:
                 continue
-            value = self._unconfirmed.take(update.key, word.value)
+            value = self._unconfirmed.effective(update.key, word.value)
             self._config.note_change(update.key, value)
             changed |= self.put(update.key, value)
         self._check_deadlines()
@@ -63,7 +63,7 @@ class StoredObjects:
         """
         changed = False
         for key, value in await self.readable.settle():
-            changed |= self.put(key, self._unconfirmed.take(key, value))
+            changed |= self.put(key, self._unconfirmed.effective(key, value))
         self._check_deadlines()
         return changed
 

@@ -21,6 +21,7 @@ import yaml
 from msgspec.structs import replace
 
 from cni.client import Attachment, Client, Network, PluginFailed, parse, parse_single
+from cni.request.result_encoding import ResultDocument
 from cni.server.daemon import Daemon
 from libcalico.apiconfig import ETCD, KUBERNETES, DatastoreConfig
 from libcalico.datastore.interface import Put, Selection
@@ -159,7 +160,7 @@ def joining(pod: Namespace, name: str) -> Attachment:
     return Attachment(container_id(name), str(pod.path), "eth0", args)
 
 
-async def add(cluster: Cluster, network: Network, to: Attachment) -> dict[str, Any]:
+async def add(cluster: Cluster, network: Network, to: Attachment) -> ResultDocument:
     return await asyncio.to_thread(cluster.client().add, network, to)
 
 

@@ -105,7 +105,7 @@ def test_an_export_of_etcd_is_imported_once(api: ApiServer, ctl: Ctl, tmp_path: 
         HandleKey("h"): Handle(block={str(block): 1}),
     }
     kinds = {"IPPool": every.CASES["IPPool"].document("IPPool"), "Node": NODE}
-    lists = [
+    lists: list[dict[str, object]] = [
         {
             "apiVersion": "projectcalico.org/v3",
             "kind": f"{kind}List",
@@ -113,7 +113,7 @@ def test_an_export_of_etcd_is_imported_once(api: ApiServer, ctl: Ctl, tmp_path: 
         }
         for kind, text in kinds.items()
     ]
-    cluster = {
+    cluster: dict[str, object] = {
         "kind": "ClusterInformation",
         "apiVersion": "projectcalico.org/v3",
         "metadata": {"name": "default"},

@@ -171,7 +171,7 @@ def _tell(state: Plan, old: Entry, new: Entry, migration: Migration) -> None:
             click.echo(f"Pods to restart on {node.node}:")
         for allocation in node.pods:
             click.echo(f"  {allocation.who}  {allocation.address}")
-        for allocation in node.held:
+        for allocation in node.allocations:
             if not allocation.restart:
                 click.echo(f"  (not a pod: {allocation.who}, {allocation.address})")
         if node.leaked:

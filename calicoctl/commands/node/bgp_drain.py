@@ -14,8 +14,8 @@ from calicoctl.cli import datastore_options
 from calicoctl.client import Client
 from calicoctl.commands.resources.common import options_of
 from calicoctl.session import Options, datastore
-from libcalico.model import Resource
 from libcalico.model.keys import ResourceKey
+from libcalico.model.kinds import Resource
 
 
 @click.command("drain")

@@ -19,9 +19,8 @@ from calicoctl.session import Options
 from libcalico import commit_confirmed
 from libcalico.datastore.interface import Datastore
 from libcalico.errors import DatastoreUnavailable, InvalidValue, MuslinError
-from libcalico.model import Resource
 from libcalico.model.keys import ResourceKey
-from libcalico.model.kinds import KINDS, key_of
+from libcalico.model.kinds import KINDS, Resource, key_of
 
 if TYPE_CHECKING:
     from calicoctl.documents import InputDocument

@@ -21,8 +21,8 @@ from calicoctl.session import Options, datastore
 from libcalico import commit_confirmed
 from libcalico.datastore.interface import Datastore, Entry, Selection
 from libcalico.errors import InvalidValue, MuslinError
-from libcalico.model import Resource
 from libcalico.model.keys import ResourceKey
+from libcalico.model.kinds import Resource
 
 
 @click.command("confirm")

@@ -27,9 +27,9 @@ from libcalico import conversion
 from libcalico.conversion.cluster_policy import PREFIX as CLUSTER_PREFIX
 from libcalico.errors import InvalidValue, MuslinError
 from libcalico.legacy import convert_document, is_legacy
-from libcalico.model import Resource
 from libcalico.model.base.meta import API_VERSION
 from libcalico.model.codec import resource_from_tree, shown_value
+from libcalico.model.kinds import Resource
 from libcalico.model.validation.validate import problems
 
 _PREFIXES = {

@@ -24,9 +24,8 @@ from calicoctl.commands.resources.common import (
 from calicoctl.outcome import Outcome
 from calicoctl.session import Options, datastore
 from libcalico.errors import DatastoreUnavailable, MuslinError, NotFound
-from libcalico.model import Resource
 from libcalico.model.keys import ResourceKey
-from libcalico.model.kinds import key_of
+from libcalico.model.kinds import Resource, key_of
 
 Target = tuple[ResourceKey, str]
 """A key and, where the file gives one, the version that it must have."""

@@ -22,9 +22,8 @@ from calicoctl.output import Result
 from calicoctl.session import Options, datastore
 from libcalico.datastore.interface import Datastore
 from libcalico.errors import DatastoreUnavailable, MuslinError
-from libcalico.model import Resource
 from libcalico.model.keys import ResourceKey
-from libcalico.model.kinds import KINDS, key_of
+from libcalico.model.kinds import KINDS, Resource, key_of
 
 
 @click.command("get")

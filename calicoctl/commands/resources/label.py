@@ -16,8 +16,8 @@ from calicoctl.client import Client
 from calicoctl.commands.resources.common import KindType, keys_of, options_of, require_in_force
 from calicoctl.session import Options, datastore
 from libcalico.errors import MuslinError
-from libcalico.model import Resource
 from libcalico.model.keys import ResourceKey
+from libcalico.model.kinds import Resource
 from libcalico.model.validation.validate import problems
 
 

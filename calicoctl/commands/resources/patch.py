@@ -18,10 +18,10 @@ from calicoctl.commands.resources.common import KindType, keys_of, options_of, r
 from calicoctl.session import Options, datastore
 from calicoctl.strategic import merged
 from libcalico.errors import DatastoreUnavailable, MuslinError
-from libcalico.model import Resource
 from libcalico.model.codec import resource_from_tree, shown_value
 from libcalico.model.defaults import apply_defaults
 from libcalico.model.keys import ResourceKey
+from libcalico.model.kinds import Resource
 
 TYPES = ("strategic", "json", "merge")
 NOT_OURS = (

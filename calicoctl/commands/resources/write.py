@@ -28,7 +28,7 @@ from calicoctl.session import Options, datastore
 from libcalico import commit_confirmed, durations
 from libcalico.errors import AlreadyExists, DatastoreUnavailable, MuslinError
 from libcalico.legacy import onto_stored
-from libcalico.model import Resource
+from libcalico.model.kinds import Resource
 
 _ALLOW_OVERLAP = click.option(
     "--allow-overlap",

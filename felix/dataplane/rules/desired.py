@@ -95,7 +95,8 @@ class Desire:
         What the calculation tells is as it was at the first step; what comes between two steps
         is for the next update.
         """
-        first, self.looked_at = not calc.policy.flushed, frozenset()
+        policies, active = news.policies, news.active
+        first, self.looked_at = not policies.flushed, frozenset()
         whole, self._whole = self._whole, True
         self._listeners = listeners
         changes = yield from policies.flushing()

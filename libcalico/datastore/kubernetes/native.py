@@ -22,6 +22,7 @@ from libcalico.datastore.interface import Selection
 from libcalico.datastore.kubernetes.mapping import Asked, Collection, Place, metadata
 from libcalico.datastore.kubernetes.metadata import Tree, native_metadata
 from libcalico.model import codec
+from libcalico.model.base.base import Struct
 from libcalico.model.base.meta import Metadata
 from libcalico.model.keys import Key, ResourceKey
 
@@ -34,7 +35,7 @@ class ReadOnly:
 
     collection: Collection
     kind: str
-    convert: Callable[[Tree], msgspec.Struct]
+    convert: Callable[[Tree], Struct]
     named: Callable[[str, str], str]
     """The name of the resource, of the object's namespace and name."""
     placed: Callable[[ResourceKey], Place | None]

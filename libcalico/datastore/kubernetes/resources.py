@@ -111,9 +111,9 @@ class CustomResource:
         return document
 
 
-def _named(key: ResourceKey, value: object) -> object:
+def _named(key: ResourceKey, value: Resource) -> Resource:
     """Refuse a resource whose name is not that of its key."""
-    meta = value.metadata  # type: ignore[attr-defined]
+    meta = value.metadata
     if meta.name != key.name or (key.namespace and meta.namespace != key.namespace):
         raise InvalidValue(
             "metadata.name", f"{meta.namespace}/{meta.name}", "must be its key's", str(key)
