@@ -21,9 +21,9 @@ from bgp.agent.publish import Publisher
 from bgp.agent.report import Reporter
 from bgp.agent.saved_decisions import SavedDecisions
 from bgp.bird import birdctl
+from bgp.cluster.nodes import NodeView, router_id
 from bgp.cluster.resolving import Resolver
 from bgp.cluster.services import ServiceSource
-from bgp.cluster.view import NodeView, router_id
 from bgp.idle import backend, idle
 from bgp.peering.passwords import FilePasswords, PasswordSource
 from bgp.peering.peering import Settings

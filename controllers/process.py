@@ -1,4 +1,4 @@
-"""The process: start-up, health, who works, and the parts that work.
+"""The process: start-up, health, leadership, and the parts that work.
 
 One process works, the others wait for the lease. A configuration that changes ends the parts and
 begins them anew with the same lease. Each part that fails by a fault of ours ends the process:
@@ -14,24 +14,14 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypedDict
-
-from msgspec.structs import replace
+from typing import Any
 
 from controllers import metrics
 from controllers.addresses.collection import Collection
-from controllers.addresses.load_balancers import LoadBalancers
-from controllers.addresses.pods import Pods
 from controllers.configuration import Configuration
-from controllers.endpoints.endpoint_labels import EndpointLabels
 from controllers.leadership.fence import FencedClient, FencedStore
 from controllers.leadership.leader import Elector, LostLease
-from controllers.mirror.cluster_policies import ClusterPolicies
-from controllers.mirror.mirror import Mirror
-from controllers.mirror.mirrored_kinds import ACCOUNT_PROFILES, NAMESPACE_PROFILES, POLICIES
-from controllers.nodes.node_existence import NodeExistence
-from controllers.nodes.node_view import NodeView
-from controllers.nodes.nodes import Nodes
+from controllers.parts import Part, build
 from controllers.settings import Settings
 from controllers.status import Status
 from libcalico.clusterinfo import KEY as CLUSTER
@@ -57,19 +47,6 @@ class Options:
     status_file: Path | None
     health_port: int = 0
     native: bool = False
-
-
-class Part(Protocol):
-    """A controller, or what it reads from."""
-
-    async def run(self) -> None: ...
-
-
-class Pace(TypedDict):
-    """How a controller works: its workers, and the seconds between two full comparisons."""
-
-    workers: int
-    period: float
 
 
 class Process:
@@ -161,7 +138,9 @@ class Process:
             log.info("the configuration changed: everything begins anew")
 
     async def _generation(self, settings: Settings) -> None:
-        self.parts = self._build(settings)
+        self.parts, self.collection = build(
+            settings, self._writer, self._fenced, native=self._options.native
+        )
         async with asyncio.TaskGroup() as group:
             for part in self.parts:
                 group.create_task(part.run())
@@ -176,63 +155,6 @@ class Process:
         return metrics.render(
             works=self.elector.leading, parts=self.parts, collection=self.collection
         )
-
-    def _build(self, settings: Settings) -> list[Part]:
-        chosen, client, store = settings.controllers, self._writer, self._fenced
-        copies = not self._options.native
-        reports = not copies and chosen.policy is not None
-        if not copies:
-            # With Kubernetes as the datastore its own objects are read where they are.
-            chosen = replace(
-                chosen, policy=None, namespace=None, serviceAccount=None, workloadEndpoint=None
-            )
-
-        def common(member: str) -> Pace:
-            return {"workers": settings.workers[member], "period": settings.period(member)}
-
-        # Listed once for all: in a large cluster there is no more costly question.
-        pods = Pods(client)
-        parts: list[Part] = []
-        if chosen.workloadEndpoint is not None or chosen.node is not None:
-            parts.append(pods)
-        if chosen.policy is not None:
-            parts.append(Mirror(POLICIES, client, store, **common("policy")))
-            parts.append(ClusterPolicies(client, store, **common("policy")))
-        if reports:
-            parts.append(ClusterPolicies(client, None, **common("policy")))
-        if chosen.namespace is not None:
-            parts.append(Mirror(NAMESPACE_PROFILES, client, store, **common("namespace")))
-        if chosen.serviceAccount is not None:
-            parts.append(Mirror(ACCOUNT_PROFILES, client, store, **common("serviceAccount")))
-        if chosen.workloadEndpoint is not None:
-            parts.append(EndpointLabels(client, store, pods=pods, **common("workloadEndpoint")))
-        self.collection = None
-        if chosen.node is not None:
-            view = NodeView(client, store)
-            presence = NodeExistence(store, client)
-            self.collection = Collection(
-                view,
-                client,
-                store,
-                grace=settings.grace,
-                handles=self._options.native,
-                pods=pods,
-                presence=presence,
-            )
-            nodes = Nodes(
-                view,
-                client,
-                store,
-                sync_labels=copies and chosen.node.syncLabels != "Disabled",
-                endpoints=chosen.node.hostEndpoint,
-                removed=self.collection.look_soon,
-                presence=presence,
-                **common("node"),
-            )
-            parts += [view, nodes, self.collection]
-        if chosen.loadBalancer is not None:
-            parts.append(LoadBalancers(client, store, assign=chosen.loadBalancer.assignIPs))
-        return parts
 
     async def _compact(self, store: Any, period: float) -> None:
         """History older than one period goes: watches that were away that long list again."""

@@ -249,7 +249,7 @@ class Agent:
         self._memory.save(decided(self.decisions, self.routing, self.plan))
 
     def _decide_terms(self) -> None:
-        """What is taken from whom, and told to whom; before the datastore spoke: as it was."""
+        """Decide the terms of import and export; until the datastore is read, as before."""
         if self.in_sync:
             self.decisions.decide_terms(self.plan.peers, self.handover)
         else:

@@ -16,13 +16,14 @@ from functools import lru_cache
 from importlib import metadata
 from typing import TYPE_CHECKING
 
+from bgp.agent.bird_details import attributes, capabilities
 from bgp.agent.status_document import sent
 from bgp.bird import birdlines as out
-from bgp.bird.birdanswers import ProtocolState, ShownRoute
+from bgp.bird.world import ProtocolState, ShownRoute
 from bgp.peering.planned import GLOBAL, MESH, NODE, PlannedPeer
-from bgp.routes.bestpath import Candidate, local_pref
+from bgp.routes.bestpath import Candidate
 from bgp.routes.local_routes import Kind
-from bgp.speaker.interface import BGP_PORT, Family, IPAddress, IPNetwork, PeerOpen
+from bgp.speaker.interface import BGP_PORT, Family, IPAddress, IPNetwork
 
 if TYPE_CHECKING:
     from bgp.agent.agent import Agent
@@ -120,7 +121,7 @@ class AgentWorld:
         if up and heard is not None:
             yield f"    Neighbor ID:      {heard.router_id}"
             yield "    Neighbor capabilities"
-            yield from _capabilities(heard)
+            yield from capabilities(heard)
             kind = "internal" if peer.internal else "external"
             several = " add-path" if heard.add_path else ""
             wide = " AS4" if heard.four_octet_as else ""
@@ -221,7 +222,7 @@ class AgentWorld:
             primary=primary,
             preference=_BGP,
             mark=f"AS{path.attributes.as_path[-1]}{origin}" if path.attributes.as_path else origin,
-            details=tuple(_attributes(path)) if details else (),
+            details=tuple(attributes(path)) if details else (),
         )
 
 
@@ -231,46 +232,3 @@ def _moment(text: str) -> datetime:
         return datetime.fromisoformat(text).astimezone()
     except ValueError:
         return datetime.fromtimestamp(0, UTC)
-
-
-def _capabilities(heard: PeerOpen) -> Iterator[str]:
-    yield "      Multiprotocol"
-    yield f"        AF announced: {_families(heard.families)}"
-    if heard.route_refresh:
-        yield "      Route refresh"
-    if heard.restart_time is not None:
-        yield "      Graceful restart"
-        yield f"        Restart time: {heard.restart_time}"
-        yield f"        AF supported: {_families(heard.restart_families)}"
-        yield f"        AF preserved: {_families(heard.forwarding)}"
-    if heard.four_octet_as:
-        yield "      4-octet AS numbers"
-    if heard.add_path:
-        yield "      ADD-PATH"
-        yield f"        TX: {_families(heard.add_path)}"
-
-
-def _families(families: Iterable[Family]) -> str:
-    return " ".join(sorted(family.value.split()[0] for family in families))
-
-
-def _attributes(path: Candidate) -> Iterator[tuple[int, str]]:
-    yield out.ROUTE_DETAIL, "\tType: BGP univ"
-    given = path.attributes
-    words = [
-        ("origin", given.origin.name.capitalize() if given.origin == 2 else given.origin.name),
-        ("as_path", " ".join(map(str, given.as_path))),
-        ("next_hop", str(path.next_hop)),
-        ("med", given.med),
-        ("local_pref", local_pref(path)),
-        ("community", " ".join(f"({one.replace(':', ',')})" for one in given.communities)),
-        ("originator_id", given.originator_id),
-        ("cluster_list", " ".join(given.cluster_list)),
-        (
-            "large_community",
-            " ".join(f"({one.replace(':', ', ')})" for one in given.large_communities),
-        ),
-    ]
-    for name, value in words:
-        if value is not None and (value != "" or name == "as_path"):
-            yield out.ROUTE_ATTRIBUTES, f"\tBGP.{name}: {value}"

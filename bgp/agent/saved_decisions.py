@@ -28,8 +28,9 @@ from bgp.decide.routing import Routing
 from bgp.peering.passwords import SecretRef
 from bgp.peering.peering import Plan
 from bgp.peering.planned import PlannedPeer
+from bgp.routes.audiences import NextHop
 from bgp.routes.communities import Tags
-from bgp.routes.export_policy import NextHop, Terms
+from bgp.routes.export_policy import Terms
 from bgp.routes.local_routes import Kind
 from bgp.speaker.interface import Family, IPNetwork, Peer
 from libcalico.errors import NO_DOCUMENT

@@ -15,66 +15,15 @@ from __future__ import annotations
 
 import fnmatch
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from ipaddress import ip_address, ip_network
-from typing import Protocol as Shape
 
 from bgp.bird import birdlines as out
 from bgp.bird.birdlines import Line, last
+from bgp.bird.world import ShownRoute, World
 from bgp.speaker.interface import IPAddress, IPNetwork
-
-
-@dataclass(frozen=True, slots=True)
-class ProtocolState:
-    """One protocol as it is shown."""
-
-    name: str
-    kind: str
-    state: str
-    since: datetime
-    info: str
-    table: str = "master"
-    details: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class ShownRoute:
-    """One path: `target` is unicast or blackhole; `details` are lines of `all`, code and text."""
-
-    prefix: IPNetwork
-    protocol: str
-    since: datetime
-    target: str = "unicast"
-    sender: str = ""
-    hops: tuple[tuple[str, str], ...] = ()
-    primary: bool = True
-    preference: int = 100
-    mark: str = ""
-    details: tuple[tuple[int, str], ...] = ()
-
-
-class World(Shape):
-    """What there is to show, of one family. Nothing in it may take long."""
-
-    version: str
-    family: int
-
-    def now(self) -> datetime: ...
-    def status(self) -> Iterable[tuple[str, str]]:
-        """Words and values of `show status`."""
-
-    def recovering(self) -> str:
-        """What graceful restart still waits for, else empty."""
-
-    def protocols(self, details: bool) -> list[ProtocolState]: ...
-    def prefixes(self) -> list[IPNetwork]: ...
-    def routes(self, prefix: IPNetwork, details: bool = False) -> list[ShownRoute]:
-        """The paths of a prefix, the best first."""
-
-    def exported(self, protocol: str, prefix: IPNetwork) -> bool:
-        """Whether a prefix is told to the peer of a protocol."""
 
 
 class _Wrong(Exception):

@@ -20,7 +20,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bgp.bird import birdlines
-from bgp.bird.birdanswers import World, answer
+from bgp.bird.birdanswers import answer
+from bgp.bird.world import World
 from libcalico.process import paths
 from libcalico.process.backoff import Backoff
 from libcalico.process.tasks import beside, ended

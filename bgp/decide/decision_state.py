@@ -23,7 +23,8 @@ from bgp.peering.passwords import Passwords, SecretRef, over
 from bgp.peering.peering import Plan, Settings
 from bgp.peering.planned import PlannedPeer
 from bgp.routes import communities
-from bgp.routes.export_policy import Terms, audiences
+from bgp.routes.audiences import audiences
+from bgp.routes.export_policy import Terms
 from bgp.routes.local_routes import Kind
 from bgp.routes.validity import Facts
 from bgp.speaker.interface import IPAddress, IPNetwork
@@ -108,7 +109,7 @@ class DecisionState:
 
     @property
     def known_passwords(self) -> Passwords:
-        """Passwords as they are used: what is told, else what is remembered."""
+        """The passwords in use: as their source gave them, else as before the restart."""
         return over(self.passwords, self.old_secrets)
 
     @property

@@ -14,8 +14,9 @@ from bgp.decide.make_before_break import MakeBeforeBreak
 from bgp.peering import reflectors
 from bgp.peering.planned import PlannedPeer
 from bgp.routes import filters, local_routes
+from bgp.routes.audiences import audiences
 from bgp.routes.communities import Tags
-from bgp.routes.export_policy import Terms, audiences
+from bgp.routes.export_policy import Terms
 from bgp.routes.filters import Rules
 from bgp.routes.local_routes import Kind
 from bgp.routes.validity import Facts, neighbours_of

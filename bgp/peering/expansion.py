@@ -1,22 +1,19 @@
 """Peerings -> sessions of one node: the mesh, and what a BGPPeer gives it. Pure.
 
-A BGPPeer selects nodes and names whom they peer with: an address, or nodes by selector. A
+A BGPPeer selects nodes and names their peers: an address, or nodes by selector. A
 peering between nodes works from both its ends unless `reversePeering` is Manual. Tested in
 tests/bgp/test_peering.py and test_peer_settings.py.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from ipaddress import ip_address
 
-from bgp.cluster.view import ClusterView, NodeView
+from bgp.cluster.nodes import NodeView
+from bgp.cluster.view import ClusterView
 from bgp.peering import reflectors
-from bgp.peering.passwords import SecretRef
+from bgp.peering.peer_terms import NotHeld, PeerTerms, parse_peer_ip, password_of, seconds, terms_of
 from bgp.peering.planned import GLOBAL, MESH, NODE, Local, PlannedPeer
-from bgp.routes import filters as bgp_filters
-from bgp.routes.export_policy import NextHop
 from bgp.routes.reflection import is_client
 from bgp.speaker.interface import (
     BGP_PORT,
@@ -25,17 +22,10 @@ from bgp.speaker.interface import (
     IPAddress,
     Peer,
 )
-from libcalico import durations
-from libcalico.errors import MuslinError
-from libcalico.host_address import A_HOST, is_host
-from libcalico.model.resources.bgp import BGPPassword, BGPPeerSpec
+from libcalico.model.resources.bgp import BGPPeerSpec
 from libcalico.selectors import selectors
 
 DEFAULT_AS = 64512
-
-
-class NotHeld(MuslinError):
-    """The reason of a refusal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,22 +36,6 @@ class _Target:
     port: int
     remote_as: int
     node: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class _Terms:
-    """What a peering asks of its sessions."""
-
-    restart_time: int = DEFAULT_RESTART_TIME
-    keepalive: int = 0
-    password: str = ""
-    local_as: int | None = None
-    ttl_security: int = 0
-    allowed_local_as: int = 0
-    any_source: bool = False
-    filters: tuple[str, ...] = ()
-    next_hop: NextHop = NextHop.AUTO
-    reachable_by: IPAddress | None = None
 
 
 def passive(own: IPAddress, other: IPAddress) -> bool:
@@ -83,11 +57,11 @@ def mesh(view: ClusterView, local: Local) -> list[PlannedPeer]:
     ]
     if not others:
         return []
-    terms = _Terms(
-        restart_time=_seconds(
+    terms = PeerTerms(
+        restart_time=seconds(
             "nodeMeshMaxRestartTime", view.defaults.nodeMeshMaxRestartTime, DEFAULT_RESTART_TIME
         ),
-        password=_password("spec.nodeMeshPassword", view.defaults.nodeMeshPassword, local),
+        password=password_of("spec.nodeMeshPassword", view.defaults.nodeMeshPassword, local),
     )
     targets = [
         _Target(address, listen_port(view, node.name), as_of(view, node), node.name)
@@ -109,7 +83,7 @@ def explicit(view: ClusterView, local: Local, spec: BGPPeerSpec) -> list[Planned
     if not targets:
         return []
     kind = NODE if spec.node or spec.nodeSelector else GLOBAL
-    terms = _terms(view, local, spec)
+    terms = terms_of(view, local, spec)
     planned = []
     for target in targets:
         version = target.address.version
@@ -146,70 +120,7 @@ def _targets(view: ClusterView, local: Local, spec: BGPPeerSpec, named: list[str
     ]
 
 
-def _terms(view: ClusterView, local: Local, spec: BGPPeerSpec) -> _Terms:
-    """What a BGPPeer asks for. Raises `NotHeld` or `ValueError` for what cannot be (BGP-6)."""
-    if spec.ttlSecurity and not 0 < spec.ttlSecurity < 255:
-        raise NotHeld(f"spec.ttlSecurity: {spec.ttlSecurity} is not valid: 1 to 254 hops")
-    for name in spec.filters:
-        if name not in view.filters:
-            raise NotHeld(f"spec.filters: there is no BGPFilter {name!r}")
-        bgp_filters.compiled(name, view.filters[name])
-    if spec.numAllowedLocalASNumbers is not None and spec.numAllowedLocalASNumbers < 0:
-        value = spec.numAllowedLocalASNumbers  # it would refuse every path
-        raise NotHeld(f"spec.numAllowedLocalASNumbers: {value} is not valid: 0 or more")
-    keepalive = _seconds("keepaliveTime", spec.keepaliveTime, 0)
-    return _Terms(
-        restart_time=_seconds("maxRestartTime", spec.maxRestartTime, DEFAULT_RESTART_TIME),
-        keepalive=keepalive,
-        password=_password("spec.password", spec.password, local),
-        local_as=spec.localASNumber,
-        ttl_security=spec.ttlSecurity or 0,
-        allowed_local_as=spec.numAllowedLocalASNumbers or 0,
-        any_source=spec.sourceAddress == "None",
-        filters=tuple(spec.filters),
-        next_hop=_next_hop(spec),
-        reachable_by=_reachable_by(spec),
-    )
-
-
-def _next_hop(spec: BGPPeerSpec) -> NextHop:
-    if spec.keepOriginalNextHop and not spec.nextHopMode:
-        return NextHop.KEEP_EXTERNAL
-    try:
-        return NextHop(spec.nextHopMode or "Auto")
-    except ValueError:
-        rule = "Auto, Self or Keep"
-        raise NotHeld(f"spec.nextHopMode: {spec.nextHopMode!r} is not valid: {rule}") from None
-
-
-def _reachable_by(spec: BGPPeerSpec) -> IPAddress | None:
-    if not spec.reachableBy:
-        return None
-    gateway = ip_address(spec.reachableBy)
-    if gateway.version != parse_peer_ip(spec.peerIP)[0].version:
-        raise NotHeld(f"spec.reachableBy: {gateway} is not valid: must be of the peer's family")
-    if not is_host(gateway):
-        raise NotHeld(f"spec.reachableBy: {gateway} is not valid: must be {A_HOST}")
-    return gateway
-
-
-def _password(field: str, reference: BGPPassword | None, local: Local) -> str:
-    """The password that a reference names; empty where there is none."""
-    if reference is None:
-        return ""
-    if reference.secretKeyRef is None:
-        raise NotHeld(f"{field}: names no secretKeyRef")
-    ref = SecretRef(reference.secretKeyRef.name, reference.secretKeyRef.key)
-    local.secrets.add(ref)
-    if reference.secretKeyRef.optional and ref not in local.passwords.values:
-        return ""
-    try:
-        return local.passwords.get(ref)
-    except ValueError as error:
-        raise NotHeld(f"{field}: {error}") from error
-
-
-def _planned(local: Local, target: _Target, kind: str, terms: _Terms) -> PlannedPeer:
+def _planned(local: Local, target: _Target, kind: str, terms: PeerTerms) -> PlannedPeer:
     own = local.node.address(target.address.version)
     if own is None:
         raise NotHeld(f"{target.address}: this node has no IPv{target.address.version} address")
@@ -265,30 +176,3 @@ def listen_port(view: ClusterView, node: str) -> int:
     own = view.configurations.get(f"node.{node}")
     port: int = (own.listenPort if own is not None else 0) or view.defaults.listenPort or 0
     return port if 0 < port < 65536 else BGP_PORT
-
-
-def parse_peer_ip(text: str) -> tuple[IPAddress, int]:
-    """`ip`, `ip:port` or `[ipv6]:port` as address and port. Raises `ValueError`."""
-    match = re.fullmatch(r"\[(.+)\]:(\d+)|([^:]+):(\d+)", text.strip())
-    host, port = (match[1] or match[3], int(match[2] or match[4])) if match else (text, BGP_PORT)
-    try:
-        address = ip_address(host.strip())
-    except ValueError:
-        rule = "ip, ip:port or [ipv6]:port"
-        raise ValueError(f"spec.peerIP: {text!r} is not valid: {rule}") from None
-    if address.is_unspecified or address.is_multicast or "%" in str(address):
-        # With a zone (fe80::1%eth0) ExaBGP would refuse the whole configuration.
-        raise ValueError(f"spec.peerIP: {text!r} is not valid: a host's address without a zone")
-    if not 0 < port < 65536:
-        raise ValueError(f"spec.peerIP: {text!r} is not valid: a port is 1 to 65535")
-    return address, port
-
-
-def _seconds(field: str, text: str | None, default: int) -> int:
-    """A Go duration in whole seconds, at least 1. Raises `ValueError`."""
-    if not text:
-        return default
-    try:
-        return max(1, int(durations.parse(text)))
-    except ValueError as error:
-        raise ValueError(f"{field}: {text!r} is not valid: {error}") from None

@@ -18,7 +18,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from bgp.cluster.view import ClusterView, router_id
+from bgp.cluster.nodes import router_id
+from bgp.cluster.view import ClusterView
 from bgp.peering import expansion, reflectors
 from bgp.peering.expansion import DEFAULT_AS
 from bgp.peering.passwords import Passwords, SecretRef
@@ -100,7 +101,7 @@ def plan(view: ClusterView, settings: Settings, passwords: Passwords | None = No
             refused.append(Refused(source, str(error)))
 
     try:
-        reflectors.wished(view.automatic)
+        reflectors.requested(view.automatic)
     except ValueError as error:
         refused.append(Refused("BGPConfiguration(default)", str(error)))
     collect("BGPConfiguration(default)", lambda: expansion.mesh(view, local))

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 
-from bgp.cluster.view import NodeView
+from bgp.cluster.nodes import NodeView
 from bgp.peering.passwords import Passwords, SecretRef
-from bgp.routes.export_policy import Manner, NextHop
+from bgp.routes.audiences import Manner, NextHop
 from bgp.speaker.interface import DEFAULT_MAX_PREFIXES, IPAddress, Peer
 
 MESH, GLOBAL, NODE = "node-to-node mesh", "global", "node specific"

@@ -17,21 +17,22 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from bgp.cluster.view import AUTOMATIC_REFLECTORS, ClusterView, NodeView, router_id
+from bgp.cluster.nodes import NodeView, router_id
+from bgp.cluster.view import AUTOMATIC_REFLECTORS, ClusterView
 
 ABOVE, COUNT = 50, 3
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The wish: more nodes than `above` get `count` reflectors."""
+    """A cluster of more nodes than `above` gets `count` reflectors."""
 
     above: int = ABOVE
     count: int = COUNT
 
 
-def wished(text: str) -> Choice | None:
-    """What the annotation asks for; None: nothing. Raises `ValueError`."""
+def requested(text: str) -> Choice | None:
+    """The choice that the annotation asks for; None: it asks for none. Raises `ValueError`."""
     words = text.lower().split()
     if not words or words == ["false"]:
         return None
@@ -50,7 +51,7 @@ def wished(text: str) -> Choice | None:
 def automatic(view: ClusterView) -> tuple[NodeView, ...]:
     """The nodes that reflect in place of the mesh; none: the mesh stays as it is."""
     try:
-        choice = wished(view.automatic)
+        choice = requested(view.automatic)
     except ValueError:
         return ()  # named by the plan
     nodes = [node for node in view.nodes.values() if node.addresses]

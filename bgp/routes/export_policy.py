@@ -23,12 +23,12 @@ Tested in tests/bgp/test_export_policy.py.
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from bgp.cluster.view import PoolView
 from bgp.routes import filters, reflection
+from bgp.routes.audiences import Audience, Manner, NextHop, _unknown
 from bgp.routes.bestpath import Candidate, local_pref
 from bgp.routes.communities import Tags
 from bgp.routes.filters import Rules, Subject
@@ -39,49 +39,6 @@ from bgp.speaker.interface import Family, IPAddress, IPNetwork, Route
 SECOND_HAND_MED = 100
 """MED of a path that a node learned inside the AS and tells an external peer: a router that
 hears all nodes then takes the node that has the block (RFC 4271 9.1.2.2 c)."""
-
-
-class NextHop(enum.Enum):
-    """`nextHopMode`. Auto: kept inside the AS, ourselves towards external peers.
-
-    The older `keepOriginalNextHop` keeps it towards external peers as well.
-    """
-
-    AUTO = "Auto"
-    SELF = "Self"
-    KEEP = "Keep"
-    KEEP_EXTERNAL = "keepOriginalNextHop"
-
-
-@dataclass(frozen=True, slots=True)
-class Manner:
-    """All that makes what one session is told differ from another's."""
-
-    families: tuple[Family, ...]
-    internal: bool
-    client: bool = False
-    filters: tuple[str, ...] = ()
-    next_hop: NextHop = NextHop.AUTO
-
-
-@dataclass(frozen=True, slots=True)
-class Audience:
-    """Sessions that are told alike."""
-
-    manner: Manner
-    peers: frozenset[IPAddress]
-
-
-def audiences(sessions: Iterable[tuple[IPAddress, Manner]]) -> tuple[Audience, ...]:
-    """Sessions grouped by their manner."""
-    groups: dict[Manner, set[IPAddress]] = {}
-    for address, manner in sessions:
-        groups.setdefault(manner, set()).add(address)
-    return tuple(Audience(manner, frozenset(peers)) for manner, peers in groups.items())
-
-
-def _unknown(what: IPAddress | IPNetwork) -> str:
-    return ""
 
 
 @dataclass(frozen=True)
@@ -216,7 +173,7 @@ def _by_default(prefix: IPNetwork, own: Kind | None, terms: Terms) -> bool:
 def unreflected(prefix: IPNetwork, path: Candidate, terms: Terms) -> bool:
     """Whether a reflector keeps a node's path to itself only because no pool covers it.
 
-    A pool with `disableBGPExport` is the operator's wish; a filter may still let it through.
+    An operator sets `disableBGPExport` of a pool on purpose; a filter may still let it through.
     """
     if not terms.cluster_id or not path.source.in_cluster or _by_default(prefix, None, terms):
         return False

@@ -1,9 +1,9 @@
 """What becomes of a path that a peer sent: the import side of a session. Pure.
 
 In this order: loops (RFC 4271, RFC 4456), what may be believed (`bgp.routes.validity`), the
-peering's BGPFilters, what is doubted unless one of them accepts it, then the wish of a peer that
-is about to go (GRACEFUL_SHUTDOWN, RFC 8326: LOCAL_PREF 0). Without filters everything that is
-believed and not doubted is taken, as in Calico.
+peering's BGPFilters, what is doubted unless one of them accepts it, then the community of
+a peer that is about to go (GRACEFUL_SHUTDOWN, RFC 8326: LOCAL_PREF 0). Without filters everything
+that is believed and not doubted is taken, as in Calico.
 
   IMP-1  A session whose filters are not known takes nothing.
 Tested in tests/bgp/test_import_policy.py.

@@ -3,7 +3,7 @@
 A node originates its confirmed blocks, a host route for each of its addresses that lies in
 no block of its own (borrowed, or the block is not confirmed yet; its tunnel addresses are
 such addresses too), and addresses of services. A block of a single address is no block
-route: its address goes as a host route. Who hears of which is `bgp.routes.export_policy`'s.
+route: its address goes as a host route. `bgp.routes.export_policy` decides which peers get them.
 
   BGP-4  Nothing outside the node's blocks and addresses, the configured service ranges and
          its connected networks is ever originated.

@@ -2,7 +2,7 @@
 
 A node with a cluster id reflects: what a client said goes to all iBGP peers, what another
 iBGP peer said goes to the clients. An external path goes to everybody, an internal one to
-external peers. Nothing goes back to whom it came from.
+external peers. No route goes back to the peer that it came from.
 
   RFL-1  A reflected path keeps its next hop, and carries ORIGINATOR_ID and our cluster id in
          front of CLUSTER_LIST: a path that comes back is known as ours, and dropped.

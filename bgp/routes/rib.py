@@ -18,52 +18,17 @@ what it touches.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 
 from bgp.routes import bestpath
 from bgp.routes.bestpath import Candidate, Source
+from bgp.routes.peer_table import PathKey, PeerTable, only_loops
 from bgp.speaker.interface import Family, IPAddress, IPNetwork, PathsReceived
 
-_Key = tuple[IPNetwork, int]
 _WALK = 256
 """Networks of at most so many addresses are looked up piece by piece, larger ones searched."""
 Judge = Callable[[IPNetwork, Candidate], Candidate | str]
-
-
-def only_loops(prefix: IPNetwork, path: Candidate) -> Candidate | str:
-    """The judge that knows no datastore: everything that is no loop."""
-    return bestpath.acceptable(path) or path
-
-
-@dataclass
-class _PeerTable:
-    """One peer's paths: all keys, those of them that are stale, and why some are refused.
-
-    `loops` counts the paths refused because of a loop; `faults` are the other refused ones.
-    """
-
-    keys: set[_Key] = field(default_factory=set)
-    stale: set[_Key] = field(default_factory=set)
-    loops: set[_Key] = field(default_factory=set)
-    faults: dict[_Key, str] = field(default_factory=dict)
-
-    def refuse(self, key: _Key, why: str) -> bool:
-        """A path is refused; returns whether that, or its reason, is new."""
-        if bestpath.is_loop(why):
-            self.faults.pop(key, None)
-            new = key not in self.loops
-            self.loops.add(key)
-            return new
-        self.loops.discard(key)
-        new = self.faults.get(key) != why
-        self.faults[key] = why
-        return new
-
-    def accept(self, key: _Key) -> None:
-        """A path is not refused, or is gone."""
-        self.loops.discard(key)
-        self.faults.pop(key, None)
 
 
 @dataclass(slots=True)
@@ -80,7 +45,7 @@ class Rib:
     def __init__(self, judge: Judge = only_loops) -> None:
         self.judge = judge
         self._paths: dict[IPNetwork, dict[tuple[IPAddress, int], _Entry]] = {}
-        self._peers: dict[IPAddress, _PeerTable] = {}
+        self._peers: dict[IPAddress, PeerTable] = {}
         self.own: frozenset[IPAddress] = frozenset()
         self._unresolved: frozenset[IPAddress] = frozenset()
         self._hops: dict[IPAddress, int] = {}
@@ -89,7 +54,7 @@ class Rib:
     def update(self, received: PathsReceived, source: Source) -> set[IPNetwork]:
         """Take one UPDATE. A path that must not be used takes the place of the old one, too."""
         dirty: set[IPNetwork] = set()
-        table = self._peers.setdefault(received.peer, _PeerTable())
+        table = self._peers.setdefault(received.peer, PeerTable())
         for gone in received.withdrawn:
             self._remove(received.peer, table, (gone.prefix, gone.path_id), dirty)
         for each in received.announced:
@@ -110,7 +75,7 @@ class Rib:
                     dirty.add(each.prefix)
         return dirty
 
-    def _judge(self, entry: _Entry, key: _Key, table: _PeerTable) -> bool:
+    def _judge(self, entry: _Entry, key: PathKey, table: PeerTable) -> bool:
         """Judge a path; returns whether what is used differs now."""
         verdict = self.judge(key[0], entry.raw)
         if isinstance(verdict, str):
@@ -134,7 +99,7 @@ class Rib:
     def source_changed(self, source: Source) -> set[IPNetwork]:
         """What we know of a session changed: its paths are judged anew."""
         dirty = set()
-        table = self._peers.get(source.peer, _PeerTable())
+        table = self._peers.get(source.peer, PeerTable())
         for key in table.keys:
             entry = self._paths[key[0]][source.peer, key[1]]
             raw = entry.raw
@@ -178,8 +143,8 @@ class Rib:
     def _drop(
         self,
         peer: IPAddress,
-        table: _PeerTable | None,
-        keys: Iterable[_Key],
+        table: PeerTable | None,
+        keys: Iterable[PathKey],
         family: Family | None,
     ) -> set[IPNetwork]:
         dirty: set[IPNetwork] = set()
@@ -190,7 +155,9 @@ class Rib:
                 del self._peers[peer]
         return dirty
 
-    def _remove(self, peer: IPAddress, table: _PeerTable, key: _Key, dirty: set[IPNetwork]) -> None:
+    def _remove(
+        self, peer: IPAddress, table: PeerTable, key: PathKey, dirty: set[IPNetwork]
+    ) -> None:
         if key not in table.keys:
             return
         table.keys.discard(key)

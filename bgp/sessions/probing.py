@@ -13,28 +13,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import logging
-import select
-import socket
-import struct
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from bgp.peering.planned import PlannedPeer
-from bgp.sessions.diagnosis import (
-    Diagnosis,
-    Evidence,
-    KeyDrops,
-    Probe,
-    Reached,
-    diagnose,
-    notification,
-)
+from bgp.sessions.diagnosis import Diagnosis, diagnose
+from bgp.sessions.evidence import Evidence, KeyDrops, Probe, Reached, notification
 from bgp.sessions.sessions import Sessions
-from bgp.speaker.interface import IPAddress, Peer
+from bgp.sessions.tcp_probe import probe
+from bgp.speaker.interface import IPAddress
 from libcalico.process import tasks
 
 log = logging.getLogger(__name__)
@@ -43,72 +33,8 @@ LOOK = 1.0
 QUIET = 6.0
 """How long a session must be down without a word before it is tried."""
 PAUSES = (15.0, 30.0, 60.0, 120.0, 300.0)
-TIMEOUT = 4.0
-"""Longer than the kernel asks for a neighbour's address (3 s) before it says there is none."""
 AT_ONCE = 8
-OTHER_PORT = 9
-"""Discard: a port that hosts do not serve, so that they refuse."""
 NETSTAT = Path("/proc/self/net/netstat")
-
-_NO_ROUTE = {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN, errno.EACCES}
-
-
-async def probe(peer: Peer, timeout: float = TIMEOUT) -> Probe:
-    """Try a TCP connection to the peer's port, and reset it."""
-    reached = await _dial(peer, peer.port, timeout)
-    if reached is Reached.SILENT:
-        other = await _dial(peer, OTHER_PORT, timeout / 2)
-        return Probe(reached, host_answers=other in (Reached.REFUSED, Reached.CONNECTED))
-    return Probe(reached)
-
-
-async def _dial(peer: Peer, port: int, timeout: float) -> Reached:
-    family = socket.AF_INET if peer.address.version == 4 else socket.AF_INET6
-    with socket.socket(family, socket.SOCK_STREAM) as dialling:
-        dialling.setblocking(False)
-        dialling.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        try:
-            if not peer.any_source:
-                dialling.bind((str(peer.local_address), 0))
-        except OSError as error:
-            return _outcome(error.errno)
-        begun = dialling.connect_ex((str(peer.address), port))
-        if begun != errno.EINPROGRESS:
-            return _outcome(begun)
-        await _ready(dialling, timeout)
-        # What the kernel has heard counts, though this process stood still until now.
-        return _outcome(_answer(dialling))
-
-
-async def _ready(dialling: socket.socket, timeout: float) -> None:
-    """Until a connection stands or failed, or the time is over. Its error stays to be read: the
-    loop's own `sock_connect` takes it, and may be cancelled before it tells it."""
-    loop, ready = asyncio.get_running_loop(), asyncio.Event()
-    loop.add_writer(dialling, ready.set)
-    try:
-        async with asyncio.timeout(timeout):
-            await ready.wait()
-    except TimeoutError:
-        pass
-    finally:
-        loop.remove_writer(dialling)
-
-
-def _answer(dialling: socket.socket) -> int | None:
-    """What came of a connection: 0 if it stands, an errno, None while nothing came."""
-    ready = select.poll()
-    ready.register(dialling, select.POLLOUT)
-    return dialling.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) if ready.poll(0) else None
-
-
-def _outcome(number: int | None) -> Reached:
-    if number == 0:
-        return Reached.CONNECTED
-    if number in (errno.ECONNREFUSED, errno.ECONNRESET):
-        return Reached.REFUSED
-    if number == errno.EADDRNOTAVAIL:
-        return Reached.NO_ADDRESS
-    return Reached.NO_ROUTE if number in _NO_ROUTE else Reached.SILENT
 
 
 class KeyCounters:

@@ -1,8 +1,8 @@
 """The sessions as they are: what each event of the speaker means for status and routes.
 
-Holds who is up, what their OPEN said, and what graceful restart keeps. Decides nothing about
-which sessions there are. The speaker fulfils a wish later, or never if it is taken back: a session
-ends with an event, not with the wish for its end. Tested in tests/bgp/test_agent.py and
+It knows which sessions are up, their OPENs, and what graceful restart keeps. It does not decide
+which sessions there are. The speaker applies a plan later, or never if it is changed back: a
+session ends with an event, not with the plan that lacks it. Tested in tests/bgp/test_agent.py and
 test_late_speaker.py.
 """
 
@@ -65,7 +65,7 @@ class Sessions:
         old, self.planned = self.planned, dict(planned)
         for address in old.keys() - self.planned.keys():
             if self.up(address):
-                self._know(address)  # until the speaker has ended it, or it is wished again
+                self._know(address)  # until the speaker has ended it, or it is planned again
             else:
                 self._forget(address)
         for address, each in self.planned.items():
@@ -199,7 +199,7 @@ class Sessions:
             self.status[address].change(_waiting(planned), event.detail)
 
     def _forget(self, address: IPAddress) -> None:
-        """There is neither a session with this address nor a wish for one."""
+        """Forget an address that has no session and is not planned."""
         self._act(self.helper.forget(address))
         for table in (self.status, self._definitions, self._sources):
             table.pop(address, None)

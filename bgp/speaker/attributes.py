@@ -14,12 +14,13 @@ from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address
 from typing import Any
 
-from bgp.speaker.interface import Attributes, Origin
+from bgp.speaker import attribute_values as read
+from bgp.speaker.attribute_values import AS_SET, Session
+from bgp.speaker.interface import Attributes
 
 _OPTIONAL, _TRANSITIVE, _EXTENDED = 0x80, 0x40, 0x10
 _WELL_KNOWN, _NON_TRANSITIVE, _BOTH = _TRANSITIVE, _OPTIONAL, _OPTIONAL | _TRANSITIVE
 _REACH, _UNREACH, _AS4_PATH = 14, 15, 17
-_SET, _SEQUENCE = 1, 2
 
 
 class Reset(Exception):
@@ -28,17 +29,6 @@ class Reset(Exception):
     def __init__(self, code: int, subcode: int, why: str) -> None:
         super().__init__(f"{why} ({code},{subcode})")
         self.code, self.subcode = code, subcode
-
-
-@dataclass(frozen=True, slots=True)
-class Session:
-    """What the two OPENs agreed on, as far as UPDATEs read differently for it."""
-
-    internal: bool
-    four_octet_as: bool = True
-    add_path4: bool = False
-    add_path6: bool = False
-    has_ipv6: bool = False
 
 
 @dataclass(slots=True)
@@ -146,7 +136,7 @@ def _attributes(values: Mapping[str, Any], session: Session) -> Attributes:
     if path4 and not session.four_octet_as:
         segments = _merge(segments, path4)
     flat = tuple([number for _, numbers in segments for number in numbers])
-    length = sum(1 if kind == _SET else len(numbers) for kind, numbers in segments)
+    length = sum(1 if kind == AS_SET else len(numbers) for kind, numbers in segments)
     known = {name: values[name] for name in _FIELDS & values.keys()}
     return replace(Attributes(as_path=flat, as_path_length=length), **known)
 
@@ -157,7 +147,7 @@ def _merge(
     """AS_PATH with the numbers that AS4_PATH knows better (RFC 6793 section 4.2.3)."""
 
     def size(path: Iterable[tuple[int, list[int]]]) -> int:
-        return sum(1 if kind == _SET else len(numbers) for kind, numbers in path)
+        return sum(1 if kind == AS_SET else len(numbers) for kind, numbers in path)
 
     lead = size(short) - size(wide)
     if lead < 0:
@@ -166,134 +156,36 @@ def _merge(
     for kind, numbers in short:
         if lead <= 0:
             break
-        taken = numbers if kind == _SET else numbers[:lead]
+        taken = numbers if kind == AS_SET else numbers[:lead]
         kept.append((kind, taken))
-        lead -= 1 if kind == _SET else len(taken)
+        lead -= 1 if kind == AS_SET else len(taken)
     return kept + wide
 
 
-def _origin(value: bytes, _: Session) -> Origin:
-    if len(value) != 1:
-        raise ValueError(f"{len(value)} octets")
-    return Origin(value[0])
-
-
-def _path(value: bytes, width: int) -> list[tuple[int, list[int]]]:
-    segments = []
-    position = 0
-    while position < len(value):
-        if position + 2 > len(value):
-            raise ValueError("a segment runs over the end")
-        kind, count = value[position], value[position + 1]
-        stop = position + 2 + count * width
-        if kind not in (_SET, _SEQUENCE):
-            raise ValueError(f"segment type {kind}")  # RFC 5065 5.3: no confederation here
-        if not count or stop > len(value):
-            raise ValueError(f"a segment of {count} numbers")
-        numbers = [
-            int.from_bytes(value[at : at + width], "big") for at in range(position + 2, stop, width)
-        ]
-        if 0 in numbers:
-            raise ValueError("AS 0")  # RFC 7607
-        segments.append((kind, numbers))
-        position = stop
-    return segments
-
-
-def _as_path(value: bytes, session: Session) -> list[tuple[int, list[int]]]:
-    return _path(value, 4 if session.four_octet_as else 2)
-
-
-def _as4_path(value: bytes, _: Session) -> list[tuple[int, list[int]]]:
-    return _path(value, 4)
-
-
-def _next_hop(value: bytes, _: Session) -> IPv4Address:
-    address = _address(value, _)
-    if address.is_unspecified or address.is_multicast or address.is_reserved:
-        raise ValueError(str(address))  # RFC 4271 6.3: not a host's address
-    return address
-
-
-def _address(value: bytes, _: Session) -> IPv4Address:
-    if len(value) != 4:
-        raise ValueError(f"{len(value)} octets")
-    return IPv4Address(value)
-
-
-def _number(value: bytes, _: Session) -> int:
-    if len(value) != 4:
-        raise ValueError(f"{len(value)} octets")
-    return int.from_bytes(value, "big")
-
-
-def _pieces(value: bytes, size: int) -> list[bytes]:
-    if not value or len(value) % size:
-        raise ValueError(f"{len(value)} octets")
-    return [value[at : at + size] for at in range(0, len(value), size)]
-
-
-def _communities(value: bytes, _: Session) -> tuple[str, ...]:
-    return tuple(
-        [
-            f"{int.from_bytes(each[:2], 'big')}:{int.from_bytes(each[2:], 'big')}"
-            for each in _pieces(value, 4)
-        ]
-    )
-
-
-def _large(value: bytes, _: Session) -> tuple[str, ...]:
-    return tuple(
-        [
-            ":".join(str(int.from_bytes(each[at : at + 4], "big")) for at in (0, 4, 8))
-            for each in _pieces(value, 12)
-        ]
-    )
-
-
-def _extended(value: bytes, _: Session) -> tuple[str, ...]:
-    return tuple(["0x" + each.hex() for each in _pieces(value, 8)])
-
-
-def _clusters(value: bytes, _: Session) -> tuple[str, ...]:
-    return tuple([str(IPv4Address(each)) for each in _pieces(value, 4)])
-
-
-def _any(value: bytes, _: Session) -> bytes:
-    return value
-
-
-def _sized(*sizes: int) -> Callable[[bytes, Session], bytes]:
-    def check(value: bytes, _: Session) -> bytes:
-        if len(value) not in sizes:
-            raise ValueError(f"{len(value)} octets")
-        return value
-
-    return check
-
-
-def _aggregator(value: bytes, session: Session) -> bytes:
-    return _sized(8 if session.four_octet_as else 6)(value, session)
-
-
 _RULES = {
-    1: _Rule("ORIGIN", _WELL_KNOWN, _origin, "origin"),  # 7.1
-    2: _Rule("AS_PATH", _WELL_KNOWN, _as_path),  # 7.2
-    3: _Rule("NEXT_HOP", _WELL_KNOWN, _next_hop),  # 7.3
-    4: _Rule("MULTI_EXIT_DISC", _NON_TRANSITIVE, _number, "med"),  # 7.4
-    5: _Rule("LOCAL_PREF", _WELL_KNOWN, _number, "local_pref", internal_only=True),  # 7.5
-    6: _Rule("ATOMIC_AGGREGATE", _WELL_KNOWN, _sized(0), discard=True),  # 7.6
-    7: _Rule("AGGREGATOR", _BOTH, _aggregator, discard=True),  # 7.7
-    8: _Rule("COMMUNITIES", _BOTH, _communities, "communities"),  # 7.8
-    9: _Rule("ORIGINATOR_ID", _NON_TRANSITIVE, _address, "originator_id", internal_only=True),
-    10: _Rule("CLUSTER_LIST", _NON_TRANSITIVE, _clusters, "cluster_list", internal_only=True),
-    14: _Rule("MP_REACH_NLRI", _NON_TRANSITIVE, _any),  # 7.11
-    15: _Rule("MP_UNREACH_NLRI", _NON_TRANSITIVE, _any),  # 7.12
-    16: _Rule("EXTENDED_COMMUNITIES", _BOTH, _extended, "extended_communities"),  # 7.14
-    17: _Rule("AS4_PATH", _BOTH, _as4_path, discard=True),  # RFC 6793 section 6
-    18: _Rule("AS4_AGGREGATOR", _BOTH, _sized(8), discard=True),  # RFC 6793 section 6
-    25: _Rule("IPV6_EXTENDED_COMMUNITIES", _BOTH, lambda v, _: _pieces(v, 20)),  # 7.15
-    32: _Rule("LARGE_COMMUNITIES", _BOTH, _large, "large_communities"),  # RFC 8092 section 6
+    1: _Rule("ORIGIN", _WELL_KNOWN, read.origin, "origin"),  # 7.1
+    2: _Rule("AS_PATH", _WELL_KNOWN, read.as_path),  # 7.2
+    3: _Rule("NEXT_HOP", _WELL_KNOWN, read.next_hop),  # 7.3
+    4: _Rule("MULTI_EXIT_DISC", _NON_TRANSITIVE, read.number, "med"),  # 7.4
+    5: _Rule("LOCAL_PREF", _WELL_KNOWN, read.number, "local_pref", internal_only=True),  # 7.5
+    6: _Rule("ATOMIC_AGGREGATE", _WELL_KNOWN, read.sized(0), discard=True),  # 7.6
+    7: _Rule("AGGREGATOR", _BOTH, read.aggregator, discard=True),  # 7.7
+    8: _Rule("COMMUNITIES", _BOTH, read.communities, "communities"),  # 7.8
+    9: _Rule("ORIGINATOR_ID", _NON_TRANSITIVE, read.address, "originator_id", internal_only=True),
+    10: _Rule(
+        "CLUSTER_LIST", _NON_TRANSITIVE, read.cluster_list, "cluster_list", internal_only=True
+    ),
+    14: _Rule("MP_REACH_NLRI", _NON_TRANSITIVE, read.anything),  # 7.11
+    15: _Rule("MP_UNREACH_NLRI", _NON_TRANSITIVE, read.anything),  # 7.12
+    16: _Rule(
+        "EXTENDED_COMMUNITIES", _BOTH, read.extended_communities, "extended_communities"
+    ),  # 7.14
+    17: _Rule("AS4_PATH", _BOTH, read.as4_path, discard=True),  # RFC 6793 section 6
+    18: _Rule("AS4_AGGREGATOR", _BOTH, read.sized(8), discard=True),  # RFC 6793 section 6
+    25: _Rule("IPV6_EXTENDED_COMMUNITIES", _BOTH, lambda v, _: read.pieces(v, 20)),  # 7.15
+    32: _Rule(
+        "LARGE_COMMUNITIES", _BOTH, read.large_communities, "large_communities"
+    ),  # RFC 8092 section 6
 }
 
 _FIELDS = frozenset(rule.field for rule in _RULES.values() if rule.field)

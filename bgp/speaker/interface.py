@@ -2,8 +2,8 @@
 
 A speaker holds TCP sessions, negotiates, and moves routes over them. It decides nothing:
 which peers there are, which routes are offered to whom and which path is best is decided
-by pure code above it. Both methods are declarative: each call names the whole wish, the
-speaker finds the difference.
+by pure code above it. Both methods are declarative: each call names the whole desired
+state, and the speaker finds the difference.
 
 Invariants (tests/bgp/test_speaker_contract.py runs them against every speaker):
   SPK-1  `configure` never disturbs the session of a peer whose definition did not change.
@@ -14,8 +14,8 @@ Invariants (tests/bgp/test_speaker_contract.py runs them against every speaker):
   SPK-4  When the speaker itself dies, its sessions end without NOTIFICATION and
          `SpeakerDown` comes in place of a `PeerDown` of each peer.
   SPK-5  Stopping a speaker sends no CEASE: peers keep our routes for the restart time.
-  SPK-6  A session is by the definition that its `PeerUp` names, until an event ends it. A wish
-         that is taken back before it was fulfilled ends none.
+  SPK-6  A session is by the definition that its `PeerUp` names, until an event ends it. A change
+         that is undone before it was applied ends none.
 """
 
 from __future__ import annotations

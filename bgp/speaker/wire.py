@@ -19,7 +19,8 @@ import struct
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
-from bgp.speaker.attributes import Reset, Session, Verdict, parse
+from bgp.speaker.attribute_values import Session
+from bgp.speaker.attributes import Reset, Verdict, parse
 from bgp.speaker.interface import (
     Announced,
     Attributes,

@@ -36,8 +36,9 @@ from cni.verbs.datastore_release import forget_flows
 from cni.veth import wiring
 from ipam.allocator.committer import settle
 from ipam.allocator.view import View
-from ipam.collector.collector import concerning, plan_release
+from ipam.collector.collector import concerning
 from ipam.collector.leak_evidence import Held, Suspect
+from ipam.collector.release_plan import plan_release
 from ipam.records import blocks
 from ipam.records.block_editor import release_stamp
 from ipam.records.blocks import Allocation

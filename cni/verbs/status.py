@@ -26,10 +26,10 @@ from cni.pods.pod_source import PodFacts
 from cni.request.errors import CNIError, Code
 from cni.request.request import Request
 from cni.verbs.delegation import Delegate, Line, is_delegated
-from ipam.allocator import affinities
+from ipam.allocator import stored_claims
 from ipam.allocator.claims import block_limit, free_addresses
 from ipam.allocator.facts import Facts
-from ipam.records import pools
+from ipam.records import pool_choice, pools
 from ipam.records.errors import NoPool
 from ipam.records.pools import Pool
 from libcalico.datastore.interface import Entry, Selection, why_full
@@ -112,7 +112,7 @@ async def _pools(context: DaemonContext, request: Request, room: Room) -> None:
         raise _unavailable(error.msg, error.details) from error
     for family in addressing.families:
         try:
-            chosen = pools.select(
+            chosen = pool_choice.select(
                 facts.pools,
                 family,
                 node_labels=facts.node_labels,
@@ -120,7 +120,9 @@ async def _pools(context: DaemonContext, request: Request, room: Room) -> None:
                 namespace_labels=None,
             )
         except NoPool as error:
-            if any(pools.selects_by_namespace(pool) for pool in facts.pools if not pool.disabled):
+            if any(
+                pool_choice.selects_by_namespace(pool) for pool in facts.pools if not pool.disabled
+            ):
                 continue  # pods of some namespaces are served: no fault of the node
             raise _unavailable(str(error)) from error
         if reason := await _full(context, facts, chosen, room):
@@ -153,8 +155,8 @@ async def exhausted(context: DaemonContext, facts: Facts, chosen: Sequence[Pool]
 
     The node's own blocks first: only where those are full, all blocks are read.
     """
-    claims = await affinities.claims_of(context.store, context.node)
-    keys = [BlockKey(affinities.claimed_network(entry)) for entry in claims]
+    claims = await stored_claims.claims_of(context.store, context.node)
+    keys = [BlockKey(stored_claims.claimed_network(entry)) for entry in claims]
     own = await context.store.get_many(list(keys)) if keys else {}
     if _free(own.values(), facts, chosen):
         return ""

@@ -21,12 +21,12 @@ from collections.abc import Callable
 from contextlib import aclosing
 from functools import partial
 
+from controllers.addresses.claim_collection import ClaimCollection
 from controllers.addresses.counts import Counts, count
 from controllers.addresses.leaks import (
     GAP,
     Candidate,
     ClusterView,
-    Judgement,
     Watchlist,
     judge,
     unused,
@@ -38,24 +38,19 @@ from controllers.mirror.objects import PODS
 from controllers.nodes.node_existence import NodeExistence
 from controllers.nodes.node_view import NodeView, kubernetes_name
 from ipam.admin.usage import reservations
-from ipam.allocator import affinities
 from ipam.allocator.committer import settle
 from ipam.allocator.cooling import sweep_cooled
-from ipam.allocator.hosts import release_host_affinities
 from ipam.allocator.settings import get_config
 from ipam.allocator.view import View
-from ipam.collector.collector import plan_release
 from ipam.collector.leak_evidence import Suspect
-from ipam.records import blocks
+from ipam.collector.release_plan import plan_release
 from ipam.records.block_editor import release_stamp
-from ipam.records.errors import IPAMError
 from ipam.records.pools import usable
 from libcalico.clusterinfo import KEY as CLUSTER
 from libcalico.datastore.interface import CommitConflict, Datastore, Entry, Selection, pages_of
 from libcalico.errors import MuslinError
 from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.errors import KubernetesError, ObjectNotFound
-from libcalico.model.keys import AffinityKey, BlockKey
 from libcalico.names import containers_of, split_handle
 
 log = logging.getLogger(__name__)
@@ -90,9 +85,8 @@ class Collection:
         self._pods = PodTable(self._source)
         self._grace = grace
         self._watchlist = Watchlist(grace)
-        self._empty: dict[tuple[BlockKey, int], float] = {}
-        self._gone: dict[str, float] = {}
         self._presence = presence or NodeExistence(store, client)
+        self._claims = ClaimCollection(store, self._presence, grace)
         self._handles = OrphanHandles(grace or WITHOUT_GRACE) if handles else None
         self._all_read = False
         self._soon = asyncio.Event()
@@ -176,7 +170,7 @@ class Collection:
         unused_now = judgement.unused.values()
         reserved = await reservations(self._store)
         self.counts = count((entry.value for entry in block_entries), pools, unused_now, reserved)
-        waiting = await self._claims(block_entries, judgement, cluster, now)
+        waiting = await self._claims.look(block_entries, judgement, cluster, now)
         if self._handles is not None and self._all_read and self._handles.is_due(now):
             await self._handles.look(self._store, (entry.value for entry in block_entries), now)
         await sweep_cooled(self._store)
@@ -191,8 +185,6 @@ class Collection:
                 block_entries += page.entries
                 self._all_read = self._all_read and not page.broken
         return block_entries
-
-    # -- addresses -----------------------------------------------------------------------------
 
     async def _release(self, candidate: Candidate, cluster: ClusterView) -> None:
         if not await self._still_unused(candidate, cluster):
@@ -217,7 +209,7 @@ class Collection:
             )
 
     async def _still_unused(self, candidate: Candidate, cluster: ClusterView) -> bool:
-        if candidate.node_gone and not await self._is_gone(candidate.node):
+        if candidate.node_gone and not await self._presence.gone_for_good(candidate.node):
             return False
         if candidate.pod is None:
             return True
@@ -232,9 +224,6 @@ class Collection:
             unused(str(one.address), candidate.node, pod, cluster) for one in candidate.allocations
         )
 
-    async def _is_gone(self, node: str) -> bool:
-        return await self._presence.gone_for_good(node)
-
     async def _endpoints(self, candidate: Candidate) -> list[Entry]:
         """The endpoints of the same container that name one of the addresses."""
         if candidate.pod is None:
@@ -248,63 +237,3 @@ class Collection:
             if entry.value.spec.containerID in containers
             and addresses & {text.partition("/")[0] for text in entry.value.spec.ipNetworks}
         ]
-
-    # -- claims --------------------------------------------------------------------------------
-
-    async def _claims(
-        self, block_entries: list[Entry], judgement: Judgement, cluster: ClusterView, now: float
-    ) -> bool:
-        owned: dict[str, list[Entry]] = {}
-        for entry in block_entries:
-            if owner := blocks.owner_host(entry.value):
-                owned.setdefault(owner, []).append(entry)
-        claims = (await self._store.list(Selection("BlockAffinity"))).entries
-        hosts = {
-            one.key.host
-            for one in claims
-            if isinstance(one.key, AffinityKey) and one.key.kind == "host"
-        }
-        gone = {host for host in hosts | owned.keys() if cluster.is_gone(host)}
-        self._gone = {host: self._gone.get(host, now) for host in gone}
-        for host in sorted(gone - judgement.tenants):
-            if now - self._gone[host] >= GAP:
-                await self._give_up(host)
-        await self._give_up_empty(owned, gone, now)
-        return bool(gone - judgement.tenants)
-
-    async def _give_up(self, host: str) -> None:
-        if not await self._is_gone(host):
-            return
-        try:
-            await release_host_affinities(self._store, host, must_be_empty=True)
-        except IPAMError as error:
-            log.info("claims of a node that is gone stay: %s", error, extra={"node": host})
-            return
-        self._gone.pop(host, None)
-
-    async def _give_up_empty(
-        self, owned: dict[str, list[Entry]], gone: set[str], now: float
-    ) -> None:
-        if not self._grace:
-            return
-        before, self._empty = self._empty, {}
-        for host, entries in owned.items():
-            left = len(entries)
-            for entry in entries:
-                if host in gone or not blocks.is_empty(entry.value):
-                    continue
-                assert isinstance(entry.key, BlockKey)
-                mark = entry.key, entry.value.sequenceNumber
-                since = self._empty[mark] = before.get(mark, now)
-                if left > 1 and now - since > self._grace:
-                    left -= await self._give_up_block(host, entry)
-
-    async def _give_up_block(self, host: str, entry: Entry) -> bool:
-        assert isinstance(entry.key, BlockKey)
-        claim = await self._store.get(affinities.key_of(host, entry.key.cidr))
-        if claim is None:
-            return False
-        try:
-            return await affinities.release(self._store, claim, entry)
-        except CommitConflict:
-            return False

@@ -15,7 +15,8 @@ from ipaddress import ip_address, ip_network
 
 from controllers.mirror.objects import Service
 from ipam.records.blocks import IPAddress
-from ipam.records.pools import SERVICE, Pool, containing, is_meant
+from ipam.records.pool_choice import is_meant
+from ipam.records.pools import SERVICE, Pool, containing
 from libcalico.errors import InvalidValue
 
 CLASS = "calico"

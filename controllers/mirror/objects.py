@@ -9,7 +9,9 @@ from typing import Any
 
 import msgspec
 
+from libcalico.conversion.cluster_policy import API_VERSION, KIND
 from libcalico.kubernetes.objects import Node, Object, Resource, ServiceStatus
+from libcalico.model.base.meta import Condition
 
 
 class NetworkPolicy(Object, kw_only=True):
@@ -80,9 +82,31 @@ class Service(Object, kw_only=True):
     status: ServiceStatus = msgspec.field(default_factory=ServiceStatus)
 
 
+class PolicyStatus(msgspec.Struct):
+    """What implementations report."""
+
+    conditions: list[Condition] | None = None
+
+
+class ClusterNetworkPolicy(Object, kw_only=True):
+    """`policy.networking.k8s.io/v1alpha2`; what its spec says is read by the conversion."""
+
+    spec: dict[str, Any] | None = None
+    status: PolicyStatus = msgspec.field(default_factory=PolicyStatus)
+
+    @property
+    def document(self) -> dict[str, object]:
+        """The parts that the conversion reads."""
+        metadata = {"name": self.metadata.name}
+        return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": self.spec}
+
+
 NETWORK_POLICIES = Resource("networking.k8s.io/v1", "networkpolicies", NetworkPolicy)
 NAMESPACES = Resource("v1", "namespaces", Namespace, namespaced=False)
 SERVICE_ACCOUNTS = Resource("v1", "serviceaccounts", ServiceAccount)
 PODS = Resource("v1", "pods", Pod)
 NODES = Resource("v1", "nodes", Node, namespaced=False)
 SERVICES = Resource("v1", "services", Service)
+CLUSTER_POLICIES = Resource(
+    API_VERSION, "clusternetworkpolicies", ClusterNetworkPolicy, namespaced=False
+)

@@ -22,7 +22,7 @@ from ipaddress import ip_network
 from msgspec.structs import replace
 
 from ipam.admin.migrate_plan import NodeState, Plan, plan, rested
-from ipam.allocator import affinities, claims
+from ipam.allocator import claim_release, claims
 from ipam.allocator.settings import get_config
 from ipam.allocator.view import View
 from ipam.records import blocks, snapshot
@@ -168,7 +168,7 @@ async def give_back(store: Datastore, state: Plan, node: str = "") -> int:
             if block is not None:
                 block = await _rest(store, block, cooldown)
             if affinity and (block is None or blocks.is_empty(block.value)):
-                gone += await affinities.release(store, affinity, block)
+                gone += await claim_release.release(store, affinity, block)
     for cidr in () if node else state.ownerless:
         entry = await store.get(BlockKey(cidr))
         if entry is not None and blocks.is_abandoned(entry.value):

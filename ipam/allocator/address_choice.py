@@ -10,14 +10,16 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_network
 
+from ipam.allocator.release_choice import Missing, blocks_of, give_back
 from ipam.allocator.requests import Allocate, Answer, Companion, Granted, Release, Short, Unclaimed
 from ipam.allocator.transaction_draft import Step, TransactionDraft
-from ipam.records import blocks, handles
+from ipam.records import blocks
 from ipam.records.blocks import IPAddress
 from ipam.records.errors import NotOwner
-from ipam.records.pools import Pool, serving, within
-from libcalico.model import Block, Handle
-from libcalico.model.keys import BlockKey, HandleKey, IPNetwork, Key
+from ipam.records.pool_choice import serving
+from ipam.records.pools import Pool, within
+from libcalico.model import Block
+from libcalico.model.keys import BlockKey, HandleKey, IPNetwork
 
 MAX_CHANGES = 124
 
@@ -40,13 +42,6 @@ class Sources:
     cooldown: int = 0
 
 
-class Missing(Exception):
-    """These keys must be read before the request can be decided."""
-
-    def __init__(self, *keys: Key) -> None:
-        self.keys = keys
-
-
 def choose_addresses(
     draft: TransactionDraft, request: Allocate, usable: Sequence[Pool], sources: Sources
 ) -> tuple[Answer, Step]:
@@ -62,7 +57,7 @@ def choose_addresses(
         else _automatic(draft, request, usable, sources, step)
     )
     if isinstance(answer, Granted) and request.replaces:
-        _give_back(draft, Release(request.handle_id), step)
+        give_back(draft, Release(request.handle_id), step)
     if isinstance(answer, Granted) and companion:
         step.companion = companion.change(draft.view.get(companion.key), answer.addresses)
     return answer, step
@@ -195,66 +190,9 @@ def _kept(
     if not draft.knows(handle_key):
         raise Missing(handle_key)
     owned: set[IPAddress] = set()
-    for key in _blocks_of(draft, draft.handle(request.handle_id)):
+    for key in blocks_of(draft, draft.handle(request.handle_id)):
         step.seen.append(key)
         edit = draft.edit(key)
         if edit is not None:
             owned.update(draft.addresses(key, edit.ordinals_of(request.handle_id)))
     return addresses if owned.issuperset(addresses) else []
-
-
-def choose_release(draft: TransactionDraft, request: Release) -> tuple[Answer, Step]:
-    """What a handle gives back."""
-    companion = request.companion
-    keys: list[Key] = [HandleKey(request.handle_id)]
-    if companion:
-        keys.append(companion.key)
-    unknown = [key for key in keys if not draft.knows(key)]
-    if unknown:
-        raise Missing(*unknown)
-    step = Step(request.handle_id)
-    released = _give_back(draft, request, step)
-    if companion:
-        step.companion = companion.change(draft.view.get(companion.key), released)
-    return Granted(tuple(released), fresh=False), step
-
-
-def _give_back(draft: TransactionDraft, request: Release, step: Step) -> list[IPAddress]:
-    """Note in the step what a handle held before it and gives back; the addresses."""
-    if not draft.knows(HandleKey(request.handle_id)):
-        raise Missing(HandleKey(request.handle_id))
-    released: list[IPAddress] = []
-    handle = draft.handle(request.handle_id)
-    for key in _blocks_of(draft, handle):
-        step.seen.append(key)
-        edit = draft.edit(key)
-        cidr = str(key.cidr)
-        # Calico's counts may overstate: what is not in the block goes from the handle as well.
-        count = (handle.block or {}).get(cidr, 0) if handle else 0
-        if edit is not None:
-            mine = edit.ordinals_of(request.handle_id)
-            gone = [
-                ordinal
-                for ordinal, address in zip(mine, draft.addresses(key, mine), strict=True)
-                if _is_released(request, address)
-            ]
-            if gone:
-                step.freed.append((key, gone))
-                released += draft.addresses(key, gone)
-            count -= len(mine) - len(gone)
-        if count > 0:
-            step.handle[cidr] = step.handle.get(cidr, 0) - count
-    return released
-
-
-def _is_released(request: Release, address: IPAddress) -> bool:
-    included = request.only is None or address in request.only
-    return included and address not in request.spared
-
-
-def _blocks_of(draft: TransactionDraft, handle: Handle | None) -> list[BlockKey]:
-    keys = handles.block_keys(handle)
-    unknown = [key for key in keys if not draft.knows(key)]
-    if unknown:
-        raise Missing(*unknown)
-    return keys

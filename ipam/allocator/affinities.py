@@ -7,8 +7,8 @@ that others can see are a subset of Calico's.
 Invariants (tests/ipam/test_claims.py):
   IPAM-10  A block is created only while its owner's affinity stands, and used only while the
            affinity is confirmed and the block names the owner. An affinity that was confirmed
-           stays so while its deleted block is made again: who comes meanwhile, or after a crash,
-           has to see that the block had an owner (IPAM-33).
+           stays so while its deleted block is made again: another node that comes
+           meanwhile, or after a crash, must see that the block had an owner (IPAM-33).
   IPAM-14  A block is created only while its pool is as it was when the block was chosen, so
            that no edit of a pool can make two blocks overlap.
   IPAM-33  A block that is gone while another node's confirmed claim on it stands is not claimed:
@@ -25,16 +25,18 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
-from ipaddress import ip_network
-
-import msgspec
 
 from ipam.allocator import restoration
+from ipam.allocator.stored_claims import (
+    key_of,
+    owner_of,
+    readable,
+)
 from ipam.allocator.view import View
 from ipam.records import blocks, sizes
-from ipam.records.errors import BlockExpected, BlockInDoubt, BlockOverlaps, PoolEdited
+from ipam.records.errors import BlockExpected, BlockInDoubt, PoolEdited
 from ipam.records.naming import rfc3339
-from ipam.records.pools import Pool, containing
+from ipam.records.pools import Pool
 from libcalico.datastore.interface import (
     ABSENT,
     Change,
@@ -47,10 +49,10 @@ from libcalico.datastore.interface import (
     Selection,
     pages_of,
 )
-from libcalico.errors import DatastoreUnavailable, InvalidValue
+from libcalico.errors import DatastoreUnavailable
 from libcalico.model import Block, BlockAffinity
 from libcalico.model.keys import AffinityKey, BlockKey, IPNetwork, ResourceKey
-from libcalico.model.resources.ipam import CONFIRMED, PENDING, PENDING_DELETION
+from libcalico.model.resources.ipam import CONFIRMED, PENDING
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +106,7 @@ async def claim(
         existing = stored[block_key]
         if existing is None:
             raise
-        return await _settle_existing(store, view, host, affinity, existing)
+        return await settle_existing(store, view, host, affinity, existing)
     if blocks.is_empty(block):
         log.info("block claimed", extra={"block": str(cidr), "node": host})
     else:
@@ -207,25 +209,6 @@ def _edited(conflict: CommitConflict, key: ResourceKey, revision: int) -> bool:
     return entry is None or entry.revision != revision
 
 
-async def readable(store: Datastore, keys: Sequence[BlockKey]) -> dict[BlockKey, Entry | None]:
-    """What the datastore holds under these keys, without the blocks that cannot be read.
-
-    Those are neither free nor usable; each is logged, and the others serve (IPAM-13).
-    """
-    try:
-        stored = await store.get_many(keys)
-        return {key: stored[key] for key in keys}
-    except InvalidValue:
-        pass
-    read: dict[BlockKey, Entry | None] = {}
-    for key in keys:
-        try:
-            read[key] = await store.get(key)
-        except InvalidValue as error:
-            log.error("block cannot be read, not used: %s", error, extra={"block": str(key.cidr)})
-    return read
-
-
 async def _set_pending(store: Datastore, key: AffinityKey) -> Entry:
     # Nearly always there is none: it is created unseen, and read only if it stands already.
     affinity: Entry | None = None
@@ -248,7 +231,7 @@ async def _put_pending(store: Datastore, key: AffinityKey, affinity: Entry | Non
     return entry
 
 
-async def _settle_existing(
+async def settle_existing(
     store: Datastore, view: View, host: str, affinity: Entry, existing: Entry
 ) -> bool:
     """The block exists already: confirm it if it is ours, else take the claim back."""
@@ -263,154 +246,3 @@ async def _settle_existing(
     ]
     view.wrote(confirm[:1], await store.commit(confirm))
     return True
-
-
-async def load(
-    store: Datastore, view: View, host: str, pools: Sequence[Pool], clock: Clock = time.time_ns
-) -> list[IPNetwork]:
-    """The confirmed blocks of a node, their entries learned; half-made claims are settled.
-
-    A claim without a block is completed where its pool is enabled, else removed; a claim
-    on another's block is removed.
-    """
-    affinities = await claims_of(store, host)
-    stored = await readable(store, [BlockKey(claimed_network(entry)) for entry in affinities])
-    confirmed: list[IPNetwork] = []
-    for affinity in affinities:
-        cidr = claimed_network(affinity)
-        if BlockKey(cidr) not in stored:
-            continue
-        entry = stored[BlockKey(cidr)]
-        if entry and affinity.value.confirmed and entry.value.owner == blocks.owner_text(host):
-            usable = True
-            view.learn({entry.key: entry})
-        else:
-            usable = await _recover(store, view, host, affinity, entry, pools, clock)
-        if usable:
-            confirmed.append(cidr)
-            if reason := blocks.problem(view.value(BlockKey(cidr))):
-                log.error(
-                    "block is inconsistent, not used", extra={"block": str(cidr), "reason": reason}
-                )
-    return sorted(confirmed, key=str)
-
-
-async def claims_of(store: Datastore, host: str) -> list[Entry]:
-    """The stored claims of an owner, in any state."""
-    virtual = host.startswith(blocks.VIRTUAL)
-    listing = await store.list(Selection("BlockAffinity", host="" if virtual else host))
-    return [
-        entry
-        for entry in listing.entries
-        if isinstance(entry.key, AffinityKey) and owner_of(entry.key) == blocks.owner_text(host)
-    ]
-
-
-async def _recover(
-    store: Datastore,
-    view: View,
-    host: str,
-    affinity: Entry,
-    entry: Entry | None,
-    pools: Sequence[Pool],
-    clock: Clock,
-) -> bool:
-    cidr = claimed_network(affinity)
-    pool = containing(pools, cidr)
-    try:
-        if (
-            entry is None
-            and (pool is None or pool.disabled or cidr.prefixlen != pool.block_size)
-            and not await in_use(store, view, cidr)
-        ):
-            # A claim from before the pool was remade would overlap the blocks of today.
-            await store.commit([Delete(affinity.key, affinity.revision)])
-            return False
-        if entry is None:
-            stood = affinity.value.confirmed
-            return await claim(store, view, host, cidr, clock, pool, known_claim=stood)
-        if affinity.value.state == PENDING_DELETION and (pool is None or pool.disabled):
-            await release(store, affinity, entry)
-            return False
-        return await _settle_existing(store, view, host, affinity, entry)
-    except BlockInDoubt as error:
-        log.error("claim is not settled: %s", error, extra={"block": str(cidr), "node": host})
-        return False
-    except BlockOverlaps as error:
-        log.error("claim is given up: %s", error, extra={"block": str(cidr), "node": host})
-        with suppress(CommitConflict):
-            await store.commit([Delete(affinity.key, affinity.revision)])
-        return False
-    except (CommitConflict, PoolEdited):
-        # Another writer settles it, or its pool; the next load sees the result.
-        return False
-
-
-async def release(store: Datastore, affinity: Entry, entry: Entry | None) -> bool:
-    """Give a claim up; the block goes if it is empty, else it stays without owner.
-
-    Returns whether the block is gone. Raises `CommitConflict` if it changed meanwhile.
-    """
-    key = affinity.key
-    assert isinstance(key, AffinityKey)
-    block: Block | None = entry.value if entry else None
-    if entry is None or block is None or block.owner != owner_of(key):
-        await store.commit([Delete(key, affinity.revision)])
-        return entry is None
-    mark = Put(key, BlockAffinity(state=PENDING_DELETION), affinity.revision, affinity)
-    revision = await store.commit([mark])
-    empty = blocks.is_empty(block)
-    if empty:
-        last: Change = Delete(entry.key, entry.revision)
-    else:
-        orphan = msgspec.structs.replace(
-            blocks.written(block, block),
-            affinity=None,
-            affinity_claim_time=None,
-            hostAffinity=None,
-        )
-        last = Put(entry.key, orphan, entry.revision, entry)
-    try:
-        await store.commit([last, Delete(key, revision)])
-    except CommitConflict as conflict:
-        await _unmark(store, affinity, revision, conflict.current.get(entry.key))
-        raise
-    return empty
-
-
-async def _unmark(store: Datastore, affinity: Entry, revision: int, block: Entry | None) -> None:
-    """The owner works in its block after all: its claim must not stay half given up.
-
-    Speakers announce confirmed claims only, so a mark that stayed would split the block's
-    route into host routes until the owner looks at its claims again.
-    """
-    key = affinity.key
-    assert isinstance(key, AffinityKey)
-    if block is None or block.value is None or block.value.owner != owner_of(key):
-        return
-    with suppress(CommitConflict):
-        await store.commit([Put(key, affinity.value, revision, affinity)])
-
-
-def claimed_network(affinity: Entry) -> IPNetwork:
-    """The block that a stored claim is about."""
-    assert isinstance(affinity.key, AffinityKey)
-    return affinity.key.cidr
-
-
-def owner_of(key: AffinityKey) -> str:
-    """The owner's text in the block that this claim is about."""
-    return f"{key.kind}:{key.host}"
-
-
-def key_of(host: str, cidr: IPNetwork) -> AffinityKey:
-    """The key of an owner's claim on a block."""
-    kind, _, name = blocks.owner_text(host).partition(":")
-    return AffinityKey(name, cidr, kind)
-
-
-def affinity_key(entry: Entry) -> AffinityKey | None:
-    """The key of the claim that a block's owner must hold, or None without such an owner."""
-    owner = entry.value.owner
-    kind, _, name = (owner or "").partition(":")
-    return AffinityKey(name, ip_network(entry.value.cidr), kind) if name else None

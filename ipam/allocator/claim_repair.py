@@ -9,7 +9,7 @@ import time
 from contextlib import aclosing
 from enum import Enum
 
-from ipam.allocator import affinities, restoration
+from ipam.allocator import affinities, restoration, stored_claims
 from ipam.allocator.view import View
 from ipam.records import blocks, sizes
 from libcalico.datastore.interface import (
@@ -43,13 +43,13 @@ async def restore(
     Where the block is gone as well, both are written if anything of it is in use: an empty block
     is given up together with its claim.
     """
-    claim_key, block_key = affinities.key_of(host, cidr), BlockKey(cidr)
+    claim_key, block_key = stored_claims.key_of(host, cidr), BlockKey(cidr)
     for _ in range(_ATTEMPTS):
         stored = await store.get_many([claim_key, block_key])
         entry = stored[block_key]
         ours = entry is not None and entry.value.owner == blocks.owner_text(host)
         if stored[claim_key] is not None:
-            # Half-made claims, and those without a block, are `affinities.load`'s.
+            # Half-made claims, and those without a block, are `claim_loading.load`'s.
             return State.STANDS if ours or entry is None else State.NOT_OURS
         if entry is not None and not ours:
             view.learn({block_key: entry})
@@ -82,7 +82,9 @@ async def restore(
 
 async def unclaimed(store: Datastore, host: str) -> list[IPNetwork]:
     """The blocks that name the host, and that it has no claim on. Reads all blocks, by pages."""
-    claimed = {affinities.claimed_network(one) for one in await affinities.claims_of(store, host)}
+    claimed = {
+        stored_claims.claimed_network(one) for one in await stored_claims.claims_of(store, host)
+    }
     networks: list[IPNetwork] = []
     async with aclosing(pages_of(store, Selection("Block"))) as pages:  # type: ignore[type-var]
         async for page in pages:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from ipaddress import ip_network
 from itertools import islice
 
-from ipam.allocator import affinities
+from ipam.allocator import affinities, claim_release, stored_claims
 from ipam.allocator.view import View
 from ipam.records import blocks
 from ipam.records.block_editor import BlockEditor
@@ -62,7 +62,7 @@ async def claim_one(
     for pool in pools:
         order = (c for c in block_order(pool, host) if view.get(BlockKey(c)) is None)
         near = list(islice((c for c in order if not _reserved(c, reserved)), FIRST_LOOK))
-        present = await affinities.readable(store, [BlockKey(cidr) for cidr in near])
+        present = await stored_claims.readable(store, [BlockKey(cidr) for cidr in near])
         free = (cidr for cidr in near if present.get(BlockKey(cidr), ...) is None)
         if claimed := await _first(store, view, host, free, clock, pool):
             return claimed
@@ -196,12 +196,12 @@ def block_limit(config: IPAMConfig, max_blocks: int = 0) -> int:
 
 
 async def _reclaim(store: Datastore, entry: Entry) -> bool:
-    key = affinities.affinity_key(entry)
+    key = stored_claims.affinity_key(entry)
     affinity = await store.get(key) if key else None
     if affinity is None:
         return False
     try:
-        gone = await affinities.release(store, affinity, entry)
+        gone = await claim_release.release(store, affinity, entry)
     except CommitConflict:
         return False
     log.info("empty block reclaimed", extra={"block": entry.value.cidr, "owner": key})

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from ipaddress import ip_network
 
-from ipam.allocator import affinities
-from ipam.allocator.affinities import claimed_network
+from ipam.allocator import affinities, claim_release, stored_claims
 from ipam.allocator.committer import ATTEMPTS
 from ipam.allocator.facts import read_facts
+from ipam.allocator.stored_claims import claimed_network
 from ipam.allocator.view import View
 from ipam.records import blocks
 from ipam.records.errors import BlockInUse, BlockOverlaps, Contention, NotInPool, PoolEdited
@@ -62,7 +62,7 @@ async def release_affinity(
     `BlockInUse` names it after the others are done.
     """
     chosen = [
-        a for a in await affinities.claims_of(store, host) if within(claimed_network(a), cidr)
+        a for a in await stored_claims.claims_of(store, host) if within(claimed_network(a), cidr)
     ]
     return await _give_up_all(store, chosen, must_be_empty)
 
@@ -71,7 +71,7 @@ async def release_host_affinities(
     store: Datastore, host: str, *, must_be_empty: bool = False
 ) -> list[IPNetwork]:
     """Give up all claims of a host, as `release_affinity` does."""
-    return await _give_up_all(store, await affinities.claims_of(store, host), must_be_empty)
+    return await _give_up_all(store, await stored_claims.claims_of(store, host), must_be_empty)
 
 
 async def _give_up_all(
@@ -102,7 +102,7 @@ async def _give_up(store: Datastore, affinity: Entry, must_be_empty: bool) -> bo
                 f"{blocks.used_count(block.value)} addresses"
             )
         try:
-            return await affinities.release(store, current, block)
+            return await claim_release.release(store, current, block)
         except CommitConflict:
             current = await store.get(affinity.key)
     raise Contention(f"gave up releasing {affinity.key}: others keep changing it")

@@ -14,14 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ipam.allocator.address_choice import (
-    MAX_CHANGES,
-    Missing,
-    Sources,
-    choose_addresses,
-    choose_release,
-)
+from ipam.allocator.address_choice import MAX_CHANGES, Sources, choose_addresses
 from ipam.allocator.committer import Plan
+from ipam.allocator.release_choice import Missing, choose_release
 from ipam.allocator.requests import Allocate, Answer, Granted, Refused, Request, Short
 from ipam.allocator.transaction_draft import Step, TransactionDraft
 from ipam.allocator.view import View

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from ipaddress import ip_network
 
-from ipam.allocator import affinities
+from ipam.allocator import claim_release, stored_claims
 from ipam.allocator.committer import Plan, settle
 from ipam.allocator.facts import read_facts
 from ipam.allocator.settings import get_config
 from ipam.allocator.transaction_draft import Step, TransactionDraft
 from ipam.allocator.view import View
-from ipam.records import blocks, handles, pools
+from ipam.records import blocks, handles, pool_choice, pools
 from ipam.records.block_editor import BlockEditor, handle_of
 from ipam.records.blocks import IPAddress
 from ipam.records.errors import IPAMError, NotAllocated, NotOwner
@@ -98,11 +98,11 @@ async def release_unselected(store: Datastore, keys: Iterable[BlockKey]) -> list
         assert isinstance(key, BlockKey)
         known = await read_facts(store, host)
         pool = pools.containing(known.pools, key.cidr)
-        if pool is not None and pools.selects_node(pool, known.node_labels):
+        if pool is not None and pool_choice.selects_node(pool, known.node_labels):
             continue
-        affinity = await store.get(affinities.key_of(host, key.cidr))
+        affinity = await store.get(stored_claims.key_of(host, key.cidr))
         try:
-            if affinity is not None and await affinities.release(store, affinity, entry):
+            if affinity is not None and await claim_release.release(store, affinity, entry):
                 gone.append(key.cidr)
         except CommitConflict:
             continue  # its owner found a use for it
@@ -123,7 +123,7 @@ async def _by_block(
             continue
         cidr = ip_network(f"{address}/{pool.block_size}", strict=False)
         likely.setdefault(BlockKey(cidr), []).append(release)
-    stored_blocks = await affinities.readable(store, list(likely)) if likely else {}
+    stored_blocks = await stored_claims.readable(store, list(likely)) if likely else {}
     for key in [key for key in likely if stored_blocks.get(key) is None]:
         elsewhere += likely.pop(key)
     if not elsewhere:

@@ -13,7 +13,16 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ipam.allocator import affinities, claim_repair, claims, facts, planner
+from ipam.allocator import (
+    affinities,
+    claim_loading,
+    claim_release,
+    claim_repair,
+    claims,
+    facts,
+    planner,
+    stored_claims,
+)
 from ipam.allocator.committer import ATTEMPTS, settle
 from ipam.allocator.facts import Facts, read_facts
 from ipam.allocator.pending_requests import PendingRequest
@@ -30,7 +39,7 @@ from ipam.allocator.requests import (
 )
 from ipam.allocator.settings import get_config
 from ipam.allocator.view import View
-from ipam.records import blocks, pools
+from ipam.records import blocks, pool_choice, pools
 from ipam.records.errors import (
     BlockLimit,
     BlockOverlaps,
@@ -86,7 +95,7 @@ class Worker:
     async def load(self, known: Facts) -> None:
         """Read this owner's blocks; empty ones whose pool does not select the node go."""
         self._facts = known
-        loaded = await affinities.load(
+        loaded = await claim_loading.load(
             self._store, self._view, self._host, known.pools, self._clock
         )
         self._affine = [cidr for cidr in loaded if self._view.sound(BlockKey(cidr))]
@@ -168,7 +177,7 @@ class Worker:
     async def _labels(
         self, group: Sequence[PendingRequest]
     ) -> Mapping[str, Mapping[str, str] | None]:
-        if not any(pools.selects_by_namespace(pool) for pool in self._facts.pools):
+        if not any(pool_choice.selects_by_namespace(pool) for pool in self._facts.pools):
             return {}
         namespaces = {
             ticket.request.namespace
@@ -186,11 +195,13 @@ class Worker:
             return []
         if request.fixed:
             known, anyway = self._facts.pools, request.restores
-            return [pools.serving(known, a, request.use, disabled=anyway) for a in request.fixed]
+            return [
+                pool_choice.serving(known, a, request.use, disabled=anyway) for a in request.fixed
+            ]
         chosen: list[Pool] = []
         for family in request.families:
             namespace = request.namespace_labels
-            chosen += pools.select(
+            chosen += pool_choice.select(
                 self._facts.pools,
                 family,
                 node_labels=self._facts.node_labels,
@@ -275,7 +286,7 @@ class Worker:
         family: int,
         usable: Mapping[int, list[Pool]],
     ) -> list[PendingRequest]:
-        """Find more blocks for each set of pools that ran dry; fails whom nothing helps."""
+        """Find more blocks for each set of pools that ran dry; fail the requests that get none."""
         by_pools: dict[tuple[str, ...], list[tuple[PendingRequest, Short]]] = {}
         for ticket, answer in lacking:
             chosen = [pool for pool in usable[id(ticket)] if pool.family == family]
@@ -353,12 +364,12 @@ class Worker:
             if entry is None or not blocks.is_empty(entry.value):
                 continue
             pool = pools.containing(self._facts.pools, cidr)
-            if pool is not None and pools.selects_node(pool, labels):
+            if pool is not None and pool_choice.selects_node(pool, labels):
                 continue
-            affinity = await self._store.get(affinities.key_of(self._host, cidr))
+            affinity = await self._store.get(stored_claims.key_of(self._host, cidr))
             try:
                 if affinity is not None:
-                    await affinities.release(self._store, affinity, entry)
+                    await claim_release.release(self._store, affinity, entry)
             except CommitConflict:
                 continue
             self._affine = [other for other in self._affine or () if other != cidr]

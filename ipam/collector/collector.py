@@ -23,7 +23,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from ipam.allocator.committer import Plan, settle
+from ipam.allocator.committer import settle
 from ipam.allocator.settings import get_config
 from ipam.allocator.view import View
 from ipam.collector.leak_evidence import (
@@ -35,14 +35,14 @@ from ipam.collector.leak_evidence import (
     judge,
     widowed,
 )
-from ipam.records import blocks, handles
+from ipam.collector.release_plan import plan_release
+from ipam.records import blocks
 from ipam.records.block_editor import handle_of, release_stamp
 from ipam.records.blocks import IPAddress
 from ipam.records.endpoints import sorted_out
-from ipam.records.errors import SequenceMismatch
 from ipam.records.pools import usable
 from libcalico import names
-from libcalico.datastore.interface import Change, Datastore, Delete, Entry, Put, Selection
+from libcalico.datastore.interface import Datastore, Entry, Selection
 from libcalico.model.keys import BlockKey, HandleKey, Key
 
 GAP_SECONDS = 10.0
@@ -217,56 +217,3 @@ async def _gently(entries: Sequence[Entry]) -> AsyncIterator[Entry]:
         if number % 256 == 255:
             await asyncio.sleep(0)
         yield entry
-
-
-def plan_release(view: View, suspect: Suspect, released_at: str = "") -> Plan[list[IPAddress]]:
-    """Everything of a suspect, or nothing if it is not what was seen any more (IPAM-24, 25).
-
-    With `released_at` the addresses cool first, as the operator asked.
-    """
-    by_block: dict[BlockKey, list[tuple[IPAddress, int | None]]] = {}
-    for allocation in sorted(suspect.allocations, key=lambda h: str(h.address)):
-        by_block.setdefault(BlockKey(allocation.block), []).append(
-            (allocation.address, allocation.sequence)
-        )
-    handle_key = HandleKey(suspect.handle_id)
-    keys: list[Key] = [*by_block, *suspect.endpoints, handle_key]
-    if missing := frozenset(key for key in keys if key not in view):
-        return Plan([], missing=missing)
-    changes: list[Change] = []
-    for key, revision in suspect.endpoints.items():
-        entry = view.get(key)
-        if entry is None or entry.revision != revision:
-            return Plan([])
-        changes.append(Delete(key, revision))
-    handle = view.get(handle_key)
-    left = handle.value if handle else None
-    released: list[IPAddress] = []
-    for block_key, held_there in by_block.items():
-        entry = view.get(block_key)
-        if entry is None:
-            return Plan([])
-        changed = entry.value
-        for address, sequence in held_there:
-            try:
-                changed, freed = blocks.release(
-                    changed, [address], suspect.handle_id, sequence, released_at
-                )
-            except SequenceMismatch:
-                return Plan([])
-            if not freed:
-                return Plan([])
-            released += freed
-        if blocks.is_abandoned(changed):
-            changes.append(Delete(block_key, entry.revision))
-        else:
-            written = blocks.written(changed, entry.value)
-            changes.append(Put(block_key, written, entry.revision, entry))
-        if left is not None:
-            left = handles.subtract(left, str(block_key.cidr), len(held_there))
-    if handle is not None:
-        if left is None:
-            changes.append(Delete(handle_key, handle.revision))
-        else:
-            changes.append(Put(handle_key, left, handle.revision, handle))
-    return Plan(released, changes)

@@ -227,14 +227,6 @@ def require_sequence(
         )
 
 
-def release_handle(
-    block: Block, handle_id: str, released_at: str = ""
-) -> tuple[Block, list[IPAddress]]:
-    """Give back every address that the handle holds in this block."""
-    addresses = [item.address for item in allocations(block) if item.handle_id == handle_id]
-    return release(block, addresses, handle_id, released_at=released_at)
-
-
 def is_empty(block: Block) -> bool:
     """Whether no address is held or cooling; what Windows sets aside does not count."""
     attributes = block.attributes or []

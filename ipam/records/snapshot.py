@@ -108,7 +108,7 @@ async def _users(store: Datastore) -> Users:
         for address in addresses:
             by_address.setdefault(address, []).append(endpoint_user(entry.value))
     for entry in nodes.entries:
-        # A Node whose address cannot be read uses none; who wrote it hears so elsewhere.
+        # A Node whose address cannot be read uses none; another check reports it.
         for address in sorted_out(tunnel_texts(entry.value))[0]:
             name = entry.value.metadata.name
             by_address.setdefault(address, []).append(User(f"Node({name})", name, tunnel=True))

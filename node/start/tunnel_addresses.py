@@ -31,13 +31,13 @@ import logging
 
 from msgspec.structs import replace
 
+from ipam.admin.tunnel_decision import asking
 from ipam.admin.tunnels import (
     IPIP,
     TUNNELS,
     VXLAN,
     VXLAN_V6,
     Tunnel,
-    asking,
     ensure_tunnel_address,
     withdraw_tunnel_address,
 )

@@ -19,13 +19,15 @@ from bgp.cluster.ownership import Ownership, lent_of
 from bgp.cluster.services import Ranges, announced
 from bgp.decide.make_before_break import MakeBeforeBreak
 from bgp.decide.terms import of_export
+from bgp.routes.audiences import Manner, audiences
 from bgp.routes.communities import Tags
-from bgp.routes.export_policy import Manner, audiences, offers
+from bgp.routes.export_policy import offers
 from bgp.speaker.interface import Family
 from felix.calc.graph import Calculator
 from felix.calc.tunnels import Means
 from ipam.admin import overlap
-from ipam.admin.tunnels import VXLAN, Action, asking, decide
+from ipam.admin.tunnel_decision import Action, asking, decide
+from ipam.admin.tunnels import VXLAN
 from ipam.records.blocks import Allocation
 from ipam.records.pools import Pool
 from libcalico.kubernetes.names import Name

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bgp.speaker.exabgp import child
+from bgp.speaker.exabgp import child_command
 from bgp.speaker.interface import PeerDown
 from tests.bgp.session_lab import BIRD, RAW, Lab, RawPeer, peer, session, static, story, until
 from tests.support.wall_clock import WallClock
@@ -25,8 +25,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[WallClock]:
     folder = Path(tempfile.mkdtemp(prefix=f"clock{os.getpid()}"))
     folder.chmod(0o755)
     made = WallClock(folder)
-    given = child._environment()
-    monkeypatch.setattr(child, "_environment", lambda: given | made.environment)
+    given = child_command.environment()
+    monkeypatch.setattr(child_command, "environment", lambda: given | made.environment)
     yield made
     shutil.rmtree(folder)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bgp.speaker.exabgp import protocol
+from bgp.speaker.exabgp import command_lines
 from bgp.speaker.exabgp.commands import Commands
 
 SESSIONS = range(1, 7)
@@ -23,14 +23,14 @@ def words(commands: Commands) -> list[str]:
 def test_what_is_under_way_fits_a_pipe() -> None:
     """One command always may; then so many that their lines stay below the bound."""
     commands, message = Commands(), bytes(4096)
-    commands.add(protocol.send([message] * 40, [1]))
+    commands.add(command_lines.send([message] * 40, [1]))
     taken: list[str] = []
     while (line := commands.next_line()) is not None:
         taken.append(line)
     assert len(taken) > 1
-    assert sum(len(line) + 1 for line in taken) <= protocol.IN_FLIGHT
+    assert sum(len(line) + 1 for line in taken) <= command_lines.IN_FLIGHT
     assert not commands.idle
-    commands.urgent(protocol.end(1))
+    commands.urgent(command_lines.end(1))
     commands.answered(refused=False)
     assert commands.next_line() == "end 6004 1"
     for _ in taken:
@@ -40,8 +40,8 @@ def test_what_is_under_way_fits_a_pipe() -> None:
     assert "".join(line.split()[1] for line in taken + rest) == (message * 40).hex()
     commands.answered(refused=False)  # an answer too many does no harm
     assert commands.idle
-    long = next(protocol.send([bytes(40_000)], [1]))
-    commands.add([long, protocol.PING])
+    long = next(command_lines.send([bytes(40_000)], [1]))
+    commands.add([long, command_lines.PING])
     assert commands.next_line() == long.line
     assert commands.next_line() is None
 
@@ -54,7 +54,7 @@ def test_nothing_waits_for_a_session_that_ended(wanted: list[set[int]], gone: se
     """CMD-1: every other session still hears every command, in order."""
     commands = Commands()
     for number, some in enumerate(wanted):
-        commands.add(protocol.send([bytes([number])], some))
+        commands.add(command_lines.send([bytes([number])], some))
     for each in gone:
         commands.gone(each)
     expected = [
@@ -67,11 +67,11 @@ def test_nothing_waits_for_a_session_that_ended(wanted: list[set[int]], gone: se
 def test_a_flapping_peer_costs_no_memory_while_exabgp_is_busy() -> None:
     """One command is under way and never answered; a session comes and goes a hundred times."""
     commands = Commands()
-    commands.add(protocol.send([bytes(40_000)], [1]))
+    commands.add(command_lines.send([bytes(40_000)], [1]))
     assert commands.next_line() is not None
     for number in range(2, 102):
-        commands.add(protocol.send([bytes(4096)] * 10, [number]))
-        commands.add([protocol.end(number)])
+        commands.add(command_lines.send([bytes(4096)] * 10, [number]))
+        commands.add([command_lines.end(number)])
         assert commands.next_line() is None
         commands.gone(number)
     assert len(commands) == 0
@@ -79,7 +79,7 @@ def test_a_flapping_peer_costs_no_memory_while_exabgp_is_busy() -> None:
 
 def test_a_refusal_is_counted() -> None:
     commands = Commands()
-    commands.add([protocol.PING])
+    commands.add([command_lines.PING])
     assert commands.next_line() == "ping"
     commands.answered(refused=True)
     assert commands.errors == 1

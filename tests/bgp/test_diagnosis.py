@@ -11,16 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bgp.peering.planned import GLOBAL, MESH, PlannedPeer
-from bgp.sessions.diagnosis import (
-    Cause,
-    Evidence,
-    KeyDrops,
-    Notification,
-    Probe,
-    Reached,
-    diagnose,
-    notification,
-)
+from bgp.sessions.diagnosis import Cause, diagnose
+from bgp.sessions.evidence import Evidence, KeyDrops, Notification, Probe, Reached, notification
 from bgp.sessions.probing import KeyCounters
 from bgp.speaker.interface import Family, Peer, PeerOpen
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bgp.speaker import encoding
-from bgp.speaker.attributes import Session
+from bgp.speaker.attribute_values import Session
 from bgp.speaker.encoding import Terms
 from bgp.speaker.interface import (
     EndOfRib,

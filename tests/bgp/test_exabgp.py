@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from bgp.speaker.exabgp import child, config
+from bgp.speaker.exabgp import child_command, child_user, config
 from bgp.speaker.exabgp.session import down_reason
 from bgp.speaker.interface import DownReason, Family, IPAddress, Peer
 
@@ -52,10 +52,10 @@ def test_golden() -> None:
 def test_exabgp_accepts_it(tmp_path: Path) -> None:
     """The real ExaBGP validates what we write, and refuses what is broken."""
     good, bad = tmp_path / "good.conf", tmp_path / "bad.conf"
-    good.write_text(config.render(PEERS, child.relay_command(tmp_path / "s")))
+    good.write_text(config.render(PEERS, child_command.relay_command(tmp_path / "s")))
     bad.write_text("neighbor nowhere { }")
-    assert asyncio.run(child.validate(good, 0)) == ""
-    assert asyncio.run(child.validate(bad, 0)) != ""
+    assert asyncio.run(child_command.validate(good, 0)) == ""
+    assert asyncio.run(child_command.validate(bad, 0)) != ""
 
 
 @pytest.mark.parametrize("word", ["", "a b", "a;b", 'a"b', "a{b"])
@@ -72,9 +72,9 @@ def test_password_is_never_shown() -> None:
 
 def test_a_key_is_never_logged() -> None:
     """ExaBGP quotes the configuration line that it does not like."""
-    assert child.readable(b'md5-password "c2VjcmV0" is wrong') != ""
-    assert "c2VjcmV0" not in child.readable(b'md5-password "c2VjcmV0" is wrong')
-    assert child.readable(b"bound \xff") == "bound \ufffd"
+    assert child_command.readable(b'md5-password "c2VjcmV0" is wrong') != ""
+    assert "c2VjcmV0" not in child_command.readable(b'md5-password "c2VjcmV0" is wrong')
+    assert child_command.readable(b"bound \xff") == "bound \ufffd"
 
 
 def test_a_connection_that_is_closed_brings_no_open() -> None:
@@ -95,8 +95,8 @@ def test_private_file_is_never_wider(tmp_path: Path) -> None:
     path = tmp_path / "secret"
     old = os.umask(0)
     try:
-        child.write_private(path, "x", 0)
-        child.write_private(path, "y", 0)
+        child_user.write_private(path, "x", 0)
+        child_user.write_private(path, "y", 0)
     finally:
         os.umask(old)
     assert path.read_text() == "y"
@@ -108,7 +108,7 @@ def test_unreachable_run_directory_keeps_the_uid(tmp_path: Path) -> None:
     """Where another uid cannot pass, ExaBGP keeps ours, and the reason names the directory."""
     hidden = tmp_path / "hidden"
     hidden.mkdir(mode=0o700)
-    uid, why = child.speaker_id(hidden / "bgp")
+    uid, why = child_user.speaker_id(hidden / "bgp")
     assert uid == 0
     assert "cannot be entered" in why
 

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bgp.cluster.view import PoolView
+from bgp.routes.audiences import Manner, NextHop, audiences
 from bgp.routes.bestpath import Candidate
 from bgp.routes.communities import Tags
-from bgp.routes.export_policy import SECOND_HAND_MED, Manner, NextHop, Terms, audiences, offers
+from bgp.routes.export_policy import SECOND_HAND_MED, Terms, offers
 from bgp.routes.filters import local_pref_of
 from bgp.routes.import_policy import GRACEFUL_SHUTDOWN
 from bgp.routes.local_routes import Kind

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from bgp.speaker.exabgp import child
+from bgp.speaker.exabgp import child_command
 from bgp.speaker.interface import IPAddress, Peer, PeerDown
 from tests.bgp.session_lab import RAW, Lab, RawPeer, peer, story, until
 from tests.support import bgp_wire as wire
@@ -115,10 +115,10 @@ def test_at_start_keys_are_there_before_anybody_is_heard(
 
     async def body(lab: Lab) -> None:
         go, launch = lab.directory / "go", lab.directory / "launch.py"
-        names = f"GO, LAUNCH = {str(go)!r}, {str(child._LAUNCH)!r}\n"
+        names = f"GO, LAUNCH = {str(go)!r}, {str(child_command.LAUNCH)!r}\n"
         launch.write_text(names + HOLD_AFTER_LISTEN)
         launch.chmod(0o644)
-        monkeypatch.setattr(child, "_LAUNCH", launch)
+        monkeypatch.setattr(child_command, "LAUNCH", launch)
         mine = [peer(plain, passive=True), peer(secret, passive=True, password=KEY.decode())]
         await lab.speaker.configure(mine)
         await until("it listens", lambda: ":179 " in lab.space.run("ss", "-Hltn"))

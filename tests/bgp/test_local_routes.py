@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from bgp.cluster.view import Changed, ClusterView, PoolView, addresses_of
 from bgp.routes import local_routes
-from bgp.routes.export_policy import Manner, Terms, audiences, offers
+from bgp.routes.audiences import Manner, audiences
+from bgp.routes.export_policy import Terms, offers
 from bgp.speaker.interface import Family
 from libcalico.model.codec import resource_from_tree
 from libcalico.model.keys import AffinityKey, BlockKey, ResourceKey

@@ -10,8 +10,9 @@ import pytest
 
 from bgp.decide.routing import Routing
 from bgp.routes import message_size
+from bgp.routes.audiences import Manner, audiences
 from bgp.routes.communities import Tags
-from bgp.routes.export_policy import Manner, Terms, audiences
+from bgp.routes.export_policy import Terms
 from bgp.routes.local_routes import Kind
 from bgp.speaker.interface import Family, Route
 from tests.bgp.make import rules

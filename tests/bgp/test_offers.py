@@ -9,10 +9,10 @@ from ipaddress import IPv4Address, IPv6Address, ip_network
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bgp.speaker.attributes import Session
+from bgp.speaker.attribute_values import Session
 from bgp.speaker.encoding import Terms
+from bgp.speaker.exabgp.command_lines import Command
 from bgp.speaker.exabgp.offers import Hearing, Offers
-from bgp.speaker.exabgp.protocol import Command
 from bgp.speaker.interface import EndOfRib, Family, IPAddress, PathsReceived, Route
 from bgp.speaker.wire import Decoder
 

@@ -12,7 +12,7 @@ from bgp.peering import peering
 from bgp.peering.passwords import Passwords, SecretRef
 from bgp.peering.peering import Plan, Settings
 from bgp.peering.planned import PlannedPeer
-from bgp.routes.export_policy import NextHop
+from bgp.routes.audiences import NextHop
 from tests.bgp.make import node, put, view_of
 
 TOR = {"peerIP": "10.0.0.254", "asNumber": 64500}

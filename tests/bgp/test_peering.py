@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bgp.cluster.view import ClusterView
-from bgp.peering import expansion, peering
+from bgp.peering import peer_terms, peering
 from bgp.peering.peering import GLOBAL, MESH, NODE, Plan, Settings
 from bgp.speaker.interface import Family
 from libcalico.model.codec import resource_from_tree
@@ -210,7 +210,7 @@ def test_refused_aloud(spec: dict[str, Any], words: str) -> None:
     ],
 )
 def test_peer_ip(text: str, address: str, port: int) -> None:
-    assert expansion.parse_peer_ip(text) == (ip_address(address), port)
+    assert peer_terms.parse_peer_ip(text) == (ip_address(address), port)
 
 
 @given(st.sets(st.integers(1, 254), min_size=2, max_size=8))

@@ -26,8 +26,8 @@ from bgp.agent.publish import Publisher
 from bgp.agent.status_document import describe
 from bgp.peering.passwords import Passwords, SecretRef
 from bgp.peering.peering import Settings
-from bgp.sessions import probing
-from bgp.sessions.diagnosis import Reached
+from bgp.sessions import probing, tcp_probe
+from bgp.sessions.evidence import Reached
 from bgp.speaker.exabgp.speaker import ExaBGPSpeaker
 from libcalico.datastore.interface import Entry
 from libcalico.datastore.syncer import SyncBatch, Update
@@ -183,9 +183,9 @@ async def test_an_answer_that_came_while_this_process_stood_still_counts(listens
         port = other.getsockname()[1]
         dialled = peer(IPv4Address("127.0.0.1"), any_source=True, port=port)
         # Its time is over before the loop looks.
-        found = await probing.probe(dialled, 0.0)
+        found = await tcp_probe.probe(dialled, 0.0)
         # The same where the answer and the end of the time are seen in one turn of the loop.
-        asked = asyncio.create_task(probing.probe(dialled, 0.05))
+        asked = asyncio.create_task(tcp_probe.probe(dialled, 0.05))
         await asyncio.sleep(0)
         time.sleep(0.2)  # noqa: ASYNC251 - the process stands still
         assert (await asked).reached is found.reached

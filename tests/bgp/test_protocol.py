@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bgp.speaker.exabgp import protocol
+from bgp.speaker.exabgp import command_lines
 from bgp.speaker.exabgp.protocol import (
     Ack,
     RawUpdate,
@@ -125,17 +125,17 @@ def test_a_peer_asks_once_more() -> None:
 
 def test_commands() -> None:
     """Messages stay whole and in order; a line is never longer than what may be in flight."""
-    assert protocol.PING.line == "ping"
-    assert protocol.end(7).line == "end 6004 7"
-    (both,) = protocol.send([b"\0\1", b"\xff"], [12, 7])
+    assert command_lines.PING.line == "ping"
+    assert command_lines.end(7).line == "end 6004 7"
+    (both,) = command_lines.send([b"\0\1", b"\xff"], [12, 7])
     assert both.line == "send 0001ff 7 12"
-    assert list(protocol.send([b"\0"], [])) == []
-    assert list(protocol.send([], [1])) == []
+    assert list(command_lines.send([b"\0"], [])) == []
+    assert list(command_lines.send([], [1])) == []
     messages = [bytes([number]) * 4096 for number in range(20)]
     everybody = range(10_000, 12_000)
-    lines = [each.line for each in protocol.send(messages, everybody)]
+    lines = [each.line for each in command_lines.send(messages, everybody)]
     assert len(lines) == 10
-    assert all(len(line) < protocol.IN_FLIGHT for line in lines)
+    assert all(len(line) < command_lines.IN_FLIGHT for line in lines)
     assert "".join(line.split()[1] for line in lines) == b"".join(messages).hex()
     assert all(line.split()[2:] == list(map(str, everybody)) for line in lines)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from bgp.cluster.view import AUTOMATIC_REFLECTORS, ClusterView
 from bgp.peering import peering
 from bgp.peering.peering import MESH, Settings
-from bgp.peering.reflectors import Choice, automatic, cluster_ids, wished
+from bgp.peering.reflectors import Choice, automatic, cluster_ids, requested
 from tests.bgp.make import node, put, view_of
 
 
@@ -18,12 +18,12 @@ def ask(view: ClusterView, text: str) -> None:
 
 
 def test_wishes() -> None:
-    assert wished("") is wished("false") is None
-    assert wished("true") == Choice(50, 3)
-    assert wished("above=5 count=2") == Choice(5, 2)
+    assert requested("") is requested("false") is None
+    assert requested("true") == Choice(50, 3)
+    assert requested("above=5 count=2") == Choice(5, 2)
     for wrong in ("yes", "above=0", "count=-1", "below=3"):
         with pytest.raises(ValueError, match=r"above=<nodes> count=<reflectors>"):
-            wished(wrong)
+            requested(wrong)
 
 
 @pytest.mark.promise("M-115")

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from bgp.cluster.view import PoolView
 from bgp.decide.routing import Routing
-from bgp.routes.export_policy import Manner, Terms, audiences
+from bgp.routes.audiences import Manner, audiences
+from bgp.routes.export_policy import Terms
 from bgp.routes.local_routes import Kind
 from bgp.routes.validity import Facts
 from bgp.speaker.interface import Announced, Attributes, Family, IPAddress, PathsReceived, Withdrawn

@@ -11,8 +11,9 @@ from bgp.agent.saved_decisions import LastDecisions, SavedDecisions
 from bgp.cluster.view import PoolView
 from bgp.peering.passwords import SecretRef
 from bgp.peering.planned import MESH, NODE, PlannedPeer
+from bgp.routes.audiences import NextHop
 from bgp.routes.communities import Tags
-from bgp.routes.export_policy import NextHop, Terms
+from bgp.routes.export_policy import Terms
 from bgp.routes.local_routes import Kind
 from bgp.speaker.interface import Family
 from libcalico.model.resources.bgpfilter import (

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bgp.speaker.attributes import Session
+from bgp.speaker.attribute_values import Session
 from bgp.speaker.interface import EndOfRib, Family, PathsReceived, PeerDown, Route
 from bgp.speaker.wire import Decoder
 from tests.bgp.session_lab import (

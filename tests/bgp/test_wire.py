@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bgp.speaker.attributes import Session
+from bgp.speaker.attribute_values import Session
 from bgp.speaker.interface import (
     Announced,
     Attributes,

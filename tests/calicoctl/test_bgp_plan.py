@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from bgp.cluster.view import DRAIN
+from bgp.cluster.nodes import DRAIN
 from tests.calicoctl.conftest import Ctl
 
 

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from bgp.cluster.view import DRAIN, ClusterView
+from bgp.cluster.nodes import DRAIN
+from bgp.cluster.view import ClusterView
 from calicoctl.routing import drawing
 from calicoctl.routing.topology import folded, topology
 from tests.bgp.make import node, put, view_of

@@ -15,7 +15,7 @@ import pytest
 import cni.node.own_machine
 from cni.node.own_machine import foreign
 from cni.server.daemon import Daemon
-from ipam.allocator.affinities import claimed_network
+from ipam.allocator.stored_claims import claimed_network
 from libcalico.datastore.interface import Delete, Put, Selection
 from libcalico.model import Metadata, Node, ResourceKey
 from libcalico.model.keys import BlockKey

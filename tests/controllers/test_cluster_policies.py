@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from controllers.mirror.cluster_policies import ENFORCED, ClusterPolicies
+from controllers.mirror.cluster_policies import ClusterPolicies
+from controllers.mirror.policy_conditions import ENFORCED
 from libcalico.kubernetes.client import Client
 from libcalico.model.keys import ResourceKey
 from tests.controllers.running import running
@@ -159,7 +160,7 @@ async def test_the_older_kinds_are_named(
     async with stored.connect() as store:
         part = ClusterPolicies(client, store, ask_again=0.2)
         async with running(part):
-            await until(lambda: part.older == ("AdminNetworkPolicy(fence)",))
+            await until(lambda: part.older.named == ("AdminNetworkPolicy(fence)",))
     assert "AdminNetworkPolicy(fence)" in caplog.text
     assert "write one with tier Admin" in caplog.text
     cluster.delete(f"{PATH}/adminnetworkpolicies.policy.networking.k8s.io")

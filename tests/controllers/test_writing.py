@@ -105,7 +105,7 @@ def test_the_claims_of_a_node_that_is_gone_stay_while_a_block_holds_an_address()
         await world.begin(num4=1)
         world.api.node = GONE
         held, before = world.held, world.store.blocks()
-        await world.part._give_up("n1")
+        await world.part._claims._give_up("n1")
         assert world.claims == 1
         assert world.store.blocks() == before
         assert world.held == held

@@ -107,7 +107,8 @@ def test_the_queue_is_kept_under_random_use(cidr: str, data: st.DataObject) -> N
                     assert blocks.address_at(block, block.unallocated[-1]) == address
                     del owners[address]
             case _:
-                block, freed = blocks.release_handle(block, handle)
+                held = [a for a, owner in owners.items() if owner == handle]
+                block, freed = blocks.release(block, held, handle)
                 assert set(freed) == {a for a, owner in owners.items() if owner == handle}
                 for address in freed:
                     del owners[address]

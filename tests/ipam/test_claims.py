@@ -9,7 +9,7 @@ from ipaddress import ip_address, ip_network
 
 import pytest
 
-from ipam.allocator import affinities, claims
+from ipam.allocator import affinities, claim_loading, claims
 from ipam.allocator.service import NodeAllocator, read_facts
 from ipam.allocator.view import OwnNode, View, at_home
 from ipam.records import blocks
@@ -64,7 +64,7 @@ async def test_every_half_made_claim_is_settled(state: str, block: str, enabled:
     if block != "missing":
         await put_block(store, "host:n1" if block == "ours" else "host:n2")
     pool = Pool("p", POOL.cidr, 30, disabled=not enabled)
-    loaded = await affinities.load(store, view, "n1", [pool], clock)
+    loaded = await claim_loading.load(store, view, "n1", [pool], clock)
     affinity = store.entries.get(AffinityKey("n1", CIDR))
     stored = store.entries.get(BlockKey(CIDR))
     if block == "other's":
@@ -104,7 +104,7 @@ async def test_a_crash_at_any_commit_of_a_claim_is_recovered_from() -> None:
                 await affinities.claim(store, View(), "n1", CIDR, clock)
             store.before_commit = store.after_commit = lambda _: None
             view = View()
-            loaded = await affinities.load(store, view, "n1", [POOL], clock)
+            loaded = await claim_loading.load(store, view, "n1", [POOL], clock)
             if loaded:
                 assert store.entries[AffinityKey("n1", CIDR)].value.state == CONFIRMED
                 assert blocks.owner_host(store.entries[BlockKey(CIDR)].value) == "n1"

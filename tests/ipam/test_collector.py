@@ -10,7 +10,7 @@ from ipaddress import ip_address, ip_network
 import pytest
 
 from ipam.allocator.view import View
-from ipam.collector.collector import Collector, concerning, plan_release
+from ipam.collector.collector import Collector, concerning
 from ipam.collector.leak_evidence import (
     Held,
     Judgement,
@@ -21,6 +21,7 @@ from ipam.collector.leak_evidence import (
     judge,
     widowed,
 )
+from ipam.collector.release_plan import plan_release
 from ipam.records import blocks, handles
 from ipam.records.block_editor import cooling
 from libcalico.datastore.interface import ABSENT, Entry, Put

@@ -14,13 +14,13 @@ from ipaddress import ip_network
 import msgspec
 import pytest
 
-from ipam.allocator import affinities
+from ipam.allocator import claim_release
 from ipam.allocator.cooling import sweep_cooled
 from ipam.allocator.planner import Sources, plan
 from ipam.allocator.release import release_by_handle
 from ipam.allocator.view import View
-from ipam.collector.collector import plan_release
 from ipam.collector.leak_evidence import Held, Suspect
+from ipam.collector.release_plan import plan_release
 from ipam.records import blocks, handles
 from ipam.records.block_editor import release_stamp
 from ipam.records.blocks import IPAddress
@@ -141,7 +141,7 @@ def test_a_claim_given_up_keeps_what_a_rival_gave_out(before: Sequence[str]) -> 
         assert claim is not None
         store.new = block_of("host:n1", *before, "net.new")
         with pytest.raises(CommitConflict):
-            await affinities.release(store, claim, block)
+            await claim_release.release(store, claim, block)
         assert list(store.held.values()) == [*before, "net.new"]
 
     asyncio.run(story())

@@ -10,10 +10,11 @@ from ipaddress import ip_address, ip_network
 import msgspec
 import pytest
 
-from ipam.allocator import affinities
+from ipam.allocator import claim_release
 from ipam.allocator.view import View
-from ipam.collector.collector import Collector, plan_release
+from ipam.collector.collector import Collector
 from ipam.collector.leak_evidence import Held, LeakEvidence, Suspect, judge
+from ipam.collector.release_plan import plan_release
 from ipam.records import blocks
 from libcalico.datastore.interface import Entry, Put
 from libcalico.model import BlockAffinity
@@ -147,7 +148,7 @@ def test_a_claim_on_anothers_block_goes_alone(owner: str | None, used: bool) -> 
         before = store.entries[key]
         entry = await store.get(claim)
         assert entry is not None
-        assert not await affinities.release(store, entry, await store.get(key))
+        assert not await claim_release.release(store, entry, await store.get(key))
         assert store.entries == {key: before}
 
     asyncio.run(story())

@@ -8,15 +8,8 @@ from itertools import islice
 import pytest
 
 from ipam.records.errors import NoPool, NotInPool
-from ipam.records.pools import (
-    WORKLOAD,
-    Pool,
-    block_count,
-    block_order,
-    containing,
-    select,
-    serving,
-)
+from ipam.records.pool_choice import select, serving
+from ipam.records.pools import WORKLOAD, Pool, block_count, block_order, containing
 
 A = Pool("a", ip_network("10.0.0.0/24"), 26)
 B = Pool("b", ip_network("10.1.0.0/24"), 26, node_selector='zone == "b"')

@@ -18,7 +18,7 @@ import pytest
 from ipam.admin import library
 from ipam.admin.check import check
 from ipam.admin.tunnels import VXLAN
-from ipam.allocator import affinities, claim_repair, hosts
+from ipam.allocator import affinities, claim_loading, claim_repair, hosts, stored_claims
 from ipam.allocator.facts import read_facts
 from ipam.allocator.requests import Allocate, Companion, Release
 from ipam.allocator.restoration import Use
@@ -324,7 +324,7 @@ async def test_one_claim_that_cannot_be_written_keeps_no_other_from_it(
         await put_pool(store, "p", "10.0.0.0/27", 28)
         await put_node(store, "n1")
         await run(allocator, *(f"p{number}" for number in range(20)))
-        claimed = [one.key for one in await affinities.claims_of(store, "n1")]
+        claimed = [one.key for one in await stored_claims.claims_of(store, "n1")]
         assert len(claimed) == 2
         refused = min((one.cidr for one in claimed if isinstance(one, AffinityKey)), key=str)
         restore = claim_repair.restore
@@ -499,7 +499,7 @@ async def test_what_cannot_be_read_has_the_addresses_in_its_text(
         if restarted:
             assert await affinities.claim(store, view, "n1", CIDR)
         else:
-            await affinities.load(store, view, "n1", [])
+            await claim_loading.load(store, view, "n1", [])
         after = await held(store)
         assert after.keys() == {*mine, tunnel}
         assert [after[one] for one in mine] == [before[one] for one in mine]

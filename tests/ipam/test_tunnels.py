@@ -8,10 +8,11 @@ from ipaddress import ip_address, ip_network
 import msgspec
 import pytest
 
-from ipam.admin import library, tunnels
+from ipam.admin import library, tunnel_decision
 from ipam.admin.check import Report, check
 from ipam.admin.library import AssignRequest, Release
-from ipam.admin.tunnels import IPIP, TUNNELS, VXLAN, WIREGUARD, Action, Asking, decide
+from ipam.admin.tunnel_decision import Action, Asking, decide
+from ipam.admin.tunnels import IPIP, TUNNELS, VXLAN, WIREGUARD
 from ipam.records import blocks, snapshot
 from ipam.records.blocks import Allocation
 from ipam.records.errors import PoolsExhausted
@@ -231,9 +232,9 @@ def test_wireguard_needs_its_key_and_no_host_encryption() -> None:
     pool = Pool("p", ip_network("10.0.0.0/26"), 28)
     plain = Node(metadata=Metadata(name="n1"))
     keyed = msgspec.structs.replace(plain, status=NodeStatus(wireguardPublicKey="k"))
-    assert tunnels.asking(WIREGUARD, [pool], plain).all == ()
-    assert [p.name for p in tunnels.asking(WIREGUARD, [pool], keyed).open] == ["p"]
-    assert tunnels.asking(WIREGUARD, [pool], keyed, host_encryption=True).all == ()
+    assert tunnel_decision.asking(WIREGUARD, [pool], plain).all == ()
+    assert [p.name for p in tunnel_decision.asking(WIREGUARD, [pool], keyed).open] == ["p"]
+    assert tunnel_decision.asking(WIREGUARD, [pool], keyed, host_encryption=True).all == ()
     for tunnel in TUNNELS:
         written = tunnel.written(plain, "10.0.0.1")
         assert tunnel.recorded(written) == "10.0.0.1"

@@ -21,27 +21,20 @@ import logging
 import os
 import select
 import socket
-import stat
 import subprocess
-import sys
 import threading
-from collections.abc import Callable, Sequence
-from importlib.util import find_spec
+from collections.abc import Callable
 from pathlib import Path
 
+from bgp.speaker.exabgp import child_command
+from bgp.speaker.exabgp.child_command import START_TIMEOUT, readable
 from libcalico.errors import MuslinError
 from libcalico.process import tasks
 
 log = logging.getLogger(__name__)
 
-SPEAKER_ID = 61179
-"""Uid and gid of ExaBGP: in a range that distributions assign to no account."""
 
-_START_TIMEOUT = 60.0
 _PIPE_SIZE = 1 << 20
-_LAUNCH = Path(__file__).with_name("launch.py")
-_RELAY = Path(__file__).with_name("relay.py")
-_OPEN_WAIT = 30
 
 OnLines = Callable[[list[bytes], list[bytes]], None]
 OnEnd = Callable[[], None]
@@ -51,111 +44,6 @@ Admit = Callable[[list[bytes]], list[bytes]]
 
 class ChildFailed(MuslinError):
     """ExaBGP did not start, or refused its configuration."""
-
-
-def speaker_id(run_dir: Path) -> tuple[int, str]:
-    """The uid for ExaBGP, and why it is 0 if it is.
-
-    0 means: keep ours. Another uid needs to be mapped here, and to reach the interpreter,
-    ExaBGP's code and the run directory.
-    """
-    if os.geteuid() != 0:
-        return 0, "not started as root"
-    mapped = any(
-        int(first) <= SPEAKER_ID < int(first) + int(count)
-        for first, _, count in map(str.split, Path("/proc/self/uid_map").read_text().splitlines())
-    )
-    if not mapped:
-        return 0, f"uid {SPEAKER_ID} is not mapped in this user namespace"
-    spec = find_spec("exabgp")
-    needed = [Path(sys.executable), Path(os.path.realpath(sys.executable)), _RELAY, run_dir.parent]
-    needed += [Path(spec.origin)] if spec and spec.origin else []
-    for path in needed:
-        if hidden := _hidden_by(path):
-            return 0, f"{hidden} cannot be entered or read by another user"
-    return SPEAKER_ID, ""
-
-
-def _hidden_by(path: Path) -> Path | None:
-    """The first part of `path` that others may not pass, or None."""
-    for part in [*reversed(path.absolute().parents), path]:
-        mode = part.stat().st_mode
-        needed = stat.S_IXOTH if stat.S_ISDIR(mode) else stat.S_IROTH
-        if not mode & needed:
-            return part
-    return None
-
-
-def prepare_run_dir(run_dir: Path, uid: int) -> None:
-    """Make the directory for configuration and socket: ours, and only ExaBGP may enter."""
-    run_dir.mkdir(parents=True, exist_ok=True)
-    run_dir.chmod(0o710 if uid else 0o700)
-    if os.geteuid() == 0:
-        os.chown(run_dir, 0, uid)
-
-
-def write_private(path: Path, text: str, uid: int) -> None:
-    """Write a file that only its owner `uid` may read, never with a wider mode."""
-    path.unlink(missing_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
-        if uid:
-            os.fchown(file.fileno(), uid, uid)
-
-
-def relay_command(socket_path: Path) -> list[str]:
-    """What ExaBGP runs as its API process."""
-    return [sys.executable, "-I", "-S", str(_RELAY), str(socket_path)]
-
-
-async def validate(configuration: Path, uid: int) -> str:
-    """What ExaBGP says against a configuration file; empty if it accepts it."""
-    process = await asyncio.create_subprocess_exec(
-        *_command("validate", configuration, uid),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env=_environment(),
-    )
-    try:
-        output, _ = await asyncio.wait_for(process.communicate(), _START_TIMEOUT)
-    except TimeoutError:
-        return f"exabgp validate gave no answer within {_START_TIMEOUT:g} s"
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.communicate()
-    if process.returncode == 0:
-        return ""
-    lines = [readable(line) for line in output.splitlines() if line.strip()]
-    summary = next((at for at, line in enumerate(lines) if line.startswith("error:")), -1)
-    lines = lines[summary + 1 :]  # after it the same words once more, without the path
-    return " | ".join(lines)[-500:] or f"exit {process.returncode}"
-
-
-def readable(line: bytes) -> str:
-    """A line of ExaBGP's log, fit for ours: it may quote the configuration, keys included."""
-    if b"md5" in line:
-        return "(a line that may hold a key is withheld)"
-    return line.decode(errors="replace")
-
-
-def _command(action: str, configuration: Path, uid: int) -> list[str]:
-    arguments = [str(os.getpid()), str(uid), action, str(configuration)]
-    return [sys.executable, "-I", str(_LAUNCH), *arguments]
-
-
-def _environment() -> dict[str, str]:
-    return {
-        "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
-        "LANG": "C.UTF-8",
-        "exabgp_api_cli": "false",
-        "exabgp_bgp_openwait": str(_OPEN_WAIT),  # who dials and says nothing, in seconds
-        "exabgp_daemon_user": "root",  # launch.py has already chosen the user
-        "exabgp_log_level": "INFO",
-        "exabgp_log_destination": "stdout",
-    }
 
 
 class Child:
@@ -196,11 +84,11 @@ class Child:
         listener = _listen(socket_path, uid)
         try:
             process = await asyncio.create_subprocess_exec(
-                *_command("server", configuration, uid),
+                *child_command.command("server", configuration, uid),
                 stdin=subprocess.DEVNULL,
                 stdout=log_write,
                 stderr=log_write,
-                env=_environment(),
+                env=child_command.environment(),
             )
         except OSError as error:
             os.close(log_read)
@@ -230,7 +118,7 @@ class Child:
         accepted = tasks.start(self._loop.sock_accept(listener), "start of exabgp")
         try:
             await asyncio.wait(
-                {exited, accepted}, timeout=_START_TIMEOUT, return_when=asyncio.FIRST_COMPLETED
+                {exited, accepted}, timeout=START_TIMEOUT, return_when=asyncio.FIRST_COMPLETED
             )
             if not accepted.done():
                 raise TimeoutError(
@@ -240,7 +128,7 @@ class Child:
         finally:
             accepted.cancel()
             exited.cancel()
-        agent.settimeout(_START_TIMEOUT)
+        agent.settimeout(START_TIMEOUT)
         _, descriptors, _, _ = await self._loop.run_in_executor(
             None, socket.recv_fds, agent, 64, 2, 0
         )
@@ -356,16 +244,3 @@ def _drain(descriptor: int) -> str:
     except OSError:
         return ""
     return " | ".join(readable(line) for line in text.splitlines()[-6:] if line.strip())
-
-
-__all__: Sequence[str] = (
-    "SPEAKER_ID",
-    "Child",
-    "ChildFailed",
-    "prepare_run_dir",
-    "readable",
-    "relay_command",
-    "speaker_id",
-    "validate",
-    "write_private",
-)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from bgp.speaker.exabgp import child as children
+from bgp.speaker.exabgp import child_command
 from bgp.speaker.exabgp.keys import Keyless
 
 _RELOADED = b"loaded new configuration successfully"
@@ -35,7 +35,7 @@ class ChildLog:
 
     def last_words(self) -> str:
         """The last lines, as they may be logged."""
-        return " | ".join(children.readable(line) for line in self._last_words)
+        return " | ".join(child_command.readable(line) for line in self._last_words)
 
     def ended(self) -> None:
         """The child has ended: the next one speaks for itself, and a reload has failed."""

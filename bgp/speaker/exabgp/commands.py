@@ -13,7 +13,7 @@ import logging
 from collections import deque
 from collections.abc import Iterable
 
-from bgp.speaker.exabgp.protocol import IN_FLIGHT, Command
+from bgp.speaker.exabgp.command_lines import IN_FLIGHT, Command
 
 log = logging.getLogger(__name__)
 

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 from bgp.speaker import encoding
 from bgp.speaker.encoding import BEGIN_OF_REFRESH, END_OF_REFRESH, Terms
-from bgp.speaker.exabgp import protocol
-from bgp.speaker.exabgp.protocol import Command
+from bgp.speaker.exabgp import command_lines
+from bgp.speaker.exabgp.command_lines import Command
 from bgp.speaker.interface import Family, IPAddress, IPNetwork, Route
 
 log = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class Offers:
             self._owed.add(address)
         else:
             messages += _ends(hearing)
-        return protocol.send(messages, [hearing.number])
+        return command_lines.send(messages, [hearing.number])
 
     def withhold(self, withheld: bool) -> list[Command]:
         """Withhold End-of-RIB from now on, or send it to the sessions that lack it (OFR-2)."""
@@ -78,7 +78,7 @@ class Offers:
             return []
         owed, self._owed = self._owed, set()
         heard = [self._up[address] for address in owed]
-        return [each for one in heard for each in protocol.send(_ends(one), [one.number])]
+        return [each for one in heard for each in command_lines.send(_ends(one), [one.number])]
 
     def down(self, address: IPAddress) -> None:
         """A session ended."""
@@ -117,7 +117,7 @@ class Offers:
         if enhanced:
             messages.insert(0, encoding.route_refresh(family, BEGIN_OF_REFRESH))
             messages.append(encoding.route_refresh(family, END_OF_REFRESH))
-        return protocol.send(messages, [hearing.number])
+        return command_lines.send(messages, [hearing.number])
 
     def change(self, routes: Collection[Route]) -> list[Command]:
         """Offer exactly these from now on; what to say for it."""
@@ -153,7 +153,7 @@ class Offers:
                 messages = [*encoding.withdraw(gone_nets)]
                 messages += self._announced(announced.get(audience, []), terms, some_peers)
                 numbers = [self._up[address].number for address in some_peers]
-                commands += protocol.send(messages, numbers)
+                commands += command_lines.send(messages, numbers)
         return commands
 
     def _audience(

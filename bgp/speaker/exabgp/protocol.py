@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -30,11 +30,6 @@ from bgp.speaker.interface import (
     PeerProgress,
 )
 from libcalico.errors import NO_DOCUMENT
-
-OCTETS_PER_LINE = 8192
-"""Of messages, twice that of text. The numbers of 2,000 sessions come behind them."""
-IN_FLIGHT = 56 << 10
-"""Octets of commands that may wait for their answers; a pipe holds 64 KiB (`man 7 pipe`)."""
 
 
 class Ack(enum.Enum):
@@ -77,7 +72,7 @@ class Refresh:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A line that is not what we expect; `peer` is whom it speaks of, as far as we can tell."""
+    """A line that is not what we expect; `peer` is the one that it names, as far as we can tell."""
 
     why: str
     peer: IPAddress | None = None
@@ -231,40 +226,3 @@ def _notification(neighbor: dict[str, Any] | None) -> Line:
         "",
         explained(f"notification {verb} ({message['code']},{message['subcode']})"),
     )
-
-
-class Command(NamedTuple):
-    """Something to say to ExaBGP: the words, and the sessions that it is for."""
-
-    words: str
-    sessions: tuple[int, ...] = ()
-
-    @property
-    def line(self) -> str:
-        """As ExaBGP reads it."""
-        return " ".join((self.words, *map(str, self.sessions)))
-
-
-PING = Command("ping")
-
-
-def send(messages: Iterable[bytes], sessions: Collection[int]) -> Iterator[Command]:
-    """Whole messages for these sessions, in order; nothing without sessions."""
-    if not sessions:
-        return
-    to = tuple(sorted(sessions))
-    some: list[bytes] = []
-    size = 0
-    for message in messages:
-        size += len(message)
-        if some and size > OCTETS_PER_LINE:
-            yield Command(f"send {b''.join(some).hex()}", to)
-            some, size = [], len(message)
-        some.append(message)
-    if some:
-        yield Command(f"send {b''.join(some).hex()}", to)
-
-
-def end(session: int, code: int = 6, subcode: int = 4) -> Command:
-    """End a session with a NOTIFICATION, by default CEASE, "administrative reset" (RFC 4486)."""
-    return Command(f"end {code * 1000 + subcode}", (session,))

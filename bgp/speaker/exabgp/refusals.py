@@ -3,9 +3,9 @@
 The agent validates what an operator writes, but ExaBGP has rules of its own. A configuration
 that it refuses never ends a running child: the definitions at fault are found by halves, each
 is held as it was before (or not at all), everything else is applied, and a condition names the
-peer, the fields that differ and ExaBGP's words (BGP-8). What cannot be laid at one peer's door
-leaves the whole configuration as it was. Another wish is tried at once, the same one after a
-pause: a full disk or a loaded machine may have been the reason.
+peer, the fields that differ and ExaBGP's words (BGP-8). A refusal that is no single
+peer's leaves the whole configuration as it was. Another configuration is tried at once, the same
+one after a pause: a full disk or a loaded machine may have been the reason.
 
 Invariant:
   BGP-8  A definition that ExaBGP refuses changes no other session, and is named as a condition.
@@ -24,21 +24,21 @@ Complaint = Callable[[Collection[Peer]], Awaitable[str]]
 """What ExaBGP says against a configuration of these peers; empty if it takes it."""
 
 RETRY = 60.0
-"""Seconds until the same wish is tried once more."""
+"""Seconds until the same configuration is tried once more."""
 
 
 class Refusals:
-    """The wish that was refused last, and what is held in its place."""
+    """The peers that were refused last, and what is held in their place."""
 
     def __init__(self) -> None:
-        self._wish: Peers = {}
+        self._refused: Peers = {}
         self._instead: Peers = {}
         self._why: list[tuple[str, str]] = []
         self._again = 0.0
 
     def instead_of(self, desired: Peers, now: float) -> Peers:
-        """What to hold for a wish: itself, unless it was refused a moment ago."""
-        if self._why and desired == self._wish and now < self._again:
+        """The peers to hold: the desired ones, unless they were refused a moment ago."""
+        if self._why and desired == self._refused and now < self._again:
             return self._instead
         return desired
 
@@ -62,12 +62,13 @@ class Refusals:
         if not guilty or (current and not instead) or await complaint(instead.values()):
             instead = current
             why = why or [("BGP speaker", f"the sessions stay as they are: ExaBGP says: {first}")]
-        self._wish, self._instead, self._why, self._again = dict(desired), instead, why, now + RETRY
+        self._refused, self._instead, self._why = dict(desired), instead, why
+        self._again = now + RETRY
         return instead
 
     def conditions(self, desired: Peers) -> list[tuple[str, str]]:
-        """Who is held otherwise than wished, for an operator."""
-        return list(self._why) if desired == self._wish else []
+        """The peers whose definition is not the desired one, for an operator."""
+        return list(self._why) if desired == self._refused else []
 
 
 async def _guilty(suspects: list[Peer], complaint: Complaint) -> AsyncIterator[tuple[Peer, str]]:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from bgp.speaker.exabgp import child as children
-from bgp.speaker.exabgp import config
+from bgp.speaker.exabgp import child_command, child_user, config
 from bgp.speaker.interface import IPAddress, Peer
 
 
@@ -28,12 +28,12 @@ class RunDirectory:
         why = ""
         if self._uid is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._uid, why = children.speaker_id(self._path)
+            self._uid, why = child_user.speaker_id(self._path)
         return why
 
     def empty(self) -> None:
         """Nothing of an earlier child is left."""
-        children.prepare_run_dir(self._path, self._uid or 0)
+        child_user.prepare_run_dir(self._path, self._uid or 0)
 
     def write(self, peers: Mapping[IPAddress, Peer]) -> None:
         """The configuration of the next child."""
@@ -50,7 +50,7 @@ class RunDirectory:
         trial = self._configuration.with_suffix(".trial")
         try:
             self._write(trial, {peer.address: peer for peer in peers})
-            return await children.validate(trial, self._uid or 0) if peers else ""
+            return await child_command.validate(trial, self._uid or 0) if peers else ""
         except OSError as error:
             return f"its configuration cannot be tried: {error}"
         finally:
@@ -68,5 +68,5 @@ class RunDirectory:
         )
 
     def _write(self, path: Path, peers: Mapping[IPAddress, Peer]) -> None:
-        text = config.render(peers.values(), children.relay_command(self._socket))
-        children.write_private(path, text, self._uid or 0)
+        text = config.render(peers.values(), child_command.relay_command(self._socket))
+        child_user.write_private(path, text, self._uid or 0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
-from bgp.speaker.attributes import Session as Agreed
+from bgp.speaker.attribute_values import Session as Agreed
 from bgp.speaker.encoding import Terms
 from bgp.speaker.exabgp import protocol
 from bgp.speaker.exabgp.offers import Hearing
@@ -63,7 +63,7 @@ class Session:
 
     @property
     def hold_time(self) -> int:
-        """Seconds: the smaller of the two wishes (RFC 4271 4.2)."""
+        """Seconds: the smaller of the two proposals (RFC 4271 4.2)."""
         theirs = self.opened.hold_time if self.opened is not None else 0
         return min(theirs or self.peer.hold_time, self.peer.hold_time)
 

@@ -1,8 +1,8 @@
-"""The ExaBGP speaker: keeps one child in the wished state and turns its lines into events.
+"""The ExaBGP speaker: keeps one child in the desired state and turns its lines into events.
 
 One task (`_run`) does everything that takes time: start, reload, kill.
-`configure` and `announce` only store the wish and wake it, so a burst of changes costs one
-reload. Events come from the reader thread through the loop, in ExaBGP's order.
+`configure` and `announce` only store the desired state and wake it, so a burst of changes costs
+one reload. Events come from the reader thread through the loop, in ExaBGP's order.
 
 Runtime peer changes: a new file is validated (`refusals` says what becomes of one that is
 refused), renamed, and SIGUSR1 sent; if ExaBGP does not say that it loaded it, the child is
@@ -29,13 +29,13 @@ from pathlib import Path
 
 from bgp.speaker import encoding
 from bgp.speaker.exabgp import child as children
-from bgp.speaker.exabgp import protocol
+from bgp.speaker.exabgp import child_command, command_lines, protocol
 from bgp.speaker.exabgp.backlog import Backlog
 from bgp.speaker.exabgp.child_log import ChildLog
+from bgp.speaker.exabgp.command_lines import Command
 from bgp.speaker.exabgp.commands import Commands
 from bgp.speaker.exabgp.failures import Failures
 from bgp.speaker.exabgp.offers import Offers
-from bgp.speaker.exabgp.protocol import Command
 from bgp.speaker.exabgp.refusals import Refusals
 from bgp.speaker.exabgp.repairs import Repairs
 from bgp.speaker.exabgp.run_dir import RunDirectory
@@ -132,7 +132,7 @@ class ExaBGPSpeaker:
         """ExaBGP's process id, for status and tests."""
         return self._child.pid if self._child else None
 
-    # -- the task that keeps the child as wished
+    # -- the task that keeps the child in the desired state
 
     def _poke(self) -> None:
         if self._task is None:
@@ -167,7 +167,7 @@ class ExaBGPSpeaker:
                     self._watchdog.reset()
                 continue
             self._failures.settled(loop.time() - started)
-            if not self._as_wished(child):
+            if not self._is_as_desired(child):
                 needed = bool(self._target())
                 await child.kill()
                 if not needed:
@@ -176,7 +176,7 @@ class ExaBGPSpeaker:
             self._watchdog.look(child.heard, loop.time())
             hold = min((each.hold_time for each in self._sessions.values()), default=90)
             if self._watchdog.wants_ping(hold) and self._commands.idle:
-                self._command([protocol.PING])
+                self._command([command_lines.PING])
             if self._watchdog.frozen(hold):
                 self._failures.trouble = "it gave no sign of life and was killed"
                 log.error("exabgp gives no sign of life: killed", extra={"pid": child.pid})
@@ -187,7 +187,7 @@ class ExaBGPSpeaker:
         """The peers to hold sessions with now."""
         return self._penalties.without(self._wanted, asyncio.get_running_loop().time())
 
-    def _as_wished(self, child: children.Child) -> bool:
+    def _is_as_desired(self, child: children.Child) -> bool:
         """Whether the child may live on; starts a reload, beside the watchdog, where one is due."""
         target = self._target()
         if not target:
@@ -219,9 +219,9 @@ class ExaBGPSpeaker:
             )
             if session.refreshes:
                 asked = [encoding.route_refresh(family) for family in self._families(address)]
-                self._command(protocol.send(asked, [session.number]))
+                self._command(command_lines.send(asked, [session.number]))
             else:
-                self._command([protocol.end(session.number)])
+                self._command([command_lines.end(session.number)])
 
     async def _start(self) -> None:
         if self._failures.count:
@@ -257,7 +257,7 @@ class ExaBGPSpeaker:
         self._events.put_nowait(SpeakerUp())
 
     async def _apply_reload(self, child: children.Child) -> bool:
-        """Bring a running child to the wished peers; False asks for a restart (SPK-1)."""
+        """Bring a running child to the desired peers; False asks for a restart (SPK-1)."""
         target, now = self._target(), asyncio.get_running_loop().time()
         complaint = self._run_dir.complaint
         peers = dict(await self._refusals.usable(target, self._applied, complaint, now))
@@ -362,13 +362,13 @@ class ExaBGPSpeaker:
         peer = session.peer
         session.ending = ending
         log.error("a session is ended: %s", ending.detail, extra={"peer": str(peer.address)})
-        self._commands.urgent(protocol.end(session.number, ending.code, ending.subcode))
+        self._commands.urgent(command_lines.end(session.number, ending.code, ending.subcode))
         self._next_command()
 
     def _on_log(self, line: bytes) -> None:
         self._log.hear(line)
         if log.isEnabledFor(logging.DEBUG):
-            log.debug("exabgp: %s", children.readable(line))
+            log.debug("exabgp: %s", child_command.readable(line))
 
     def _on_up(self, said: protocol.Up) -> None:
         session = self._sessions.get(said.peer)

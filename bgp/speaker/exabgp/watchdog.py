@@ -28,7 +28,7 @@ class Watchdog:
         """`heard` counts what the child said so far; `now` in seconds."""
         if heard != self._seen:
             self._quiet, self._seen = 0, heard
-        elif now - self._counted >= self._tick * 0.9:  # a burst of wishes is no silence
+        elif now - self._counted >= self._tick * 0.9:  # a burst of requests is no silence
             self._quiet, self._counted = self._quiet + 1, now
 
     def wants_ping(self, hold_time: float) -> bool:

@@ -44,7 +44,7 @@ def undrain(node: str, config: str | None, context: str, allow_version_mismatch:
 
 async def _mark(node: str, draining: bool, options: Options) -> bool:
     """Set or take away the mark of a drain; returns whether that changed anything."""
-    from bgp.cluster.view import DRAIN
+    from bgp.cluster.nodes import DRAIN
 
     changed = False
 

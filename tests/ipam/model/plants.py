@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from ipam.allocator import affinities, transaction_draft, worker
+from ipam.allocator import claim_loading, transaction_draft, worker
 from ipam.allocator.committer import settle
 from ipam.collector import collector, leak_evidence
 from ipam.records import blocks
@@ -83,7 +83,7 @@ def release_without_sequence() -> Iterator[None]:
 @contextmanager
 def pending_taken_as_confirmed() -> Iterator[None]:
     """A claim that nobody finished counts as one."""
-    real = affinities._recover
+    real = claim_loading._recover
 
     async def recover(
         store: Any, view: Any, host: str, affinity: Any, entry: Any, *rest: Any
@@ -93,7 +93,7 @@ def pending_taken_as_confirmed() -> Iterator[None]:
             return True
         return await real(store, view, host, affinity, entry, *rest)
 
-    with mock.patch.object(affinities, "_recover", recover):
+    with mock.patch.object(claim_loading, "_recover", recover):
         yield
 
 

@@ -85,10 +85,10 @@ def removal_with_notice() -> None:
 def header_errors() -> None:
     """A wrong message header is answered with its NOTIFICATION (RFC 4271 6.1).
 
-    ExaBGP fails in telling its API process of it, and closes without a word; the `down` that
+    ExaBGP fails in reporting it to its API process, and closes without a word; the `down` that
     follows says enough.
 
-    Upstream: telling the API process of a NOTIFICATION fails.
+    Upstream: the report of a NOTIFICATION to the API process fails.
     Fails without it: test_hostile.py, test_what_cannot_be_read_ends_the_session_with_its_reason.
     Remove when: a wrong marker is answered with NOTIFICATION 1/1 without this.
     """

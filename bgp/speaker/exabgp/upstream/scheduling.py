@@ -2,11 +2,12 @@
 
 ExaBGP gives every peer a turn a hundred times a second, and dials a peer that refuses by making
 a session of it that ends at once. A connection that was closed stays in its poller, which then
-never waits. With a hundred peers that is a processor for nothing, and while a hundred nodes start
-at once, most of what they have.
+never waits. That is processor time for nothing, most of it while a hundred nodes start at once.
 
 Here a peer rests until something arrives for it, until a timer of its own, or until other code
-wakes it (`wake`). With all of them at rest the process sleeps.
+wakes it (`wake`). With all of them at rest the process sleeps: a hundred quiet sessions
+take 1.3 % of a processor, and 7 % without this module (measured by test_sending.py,
+test_sessions_that_say_nothing_cost_nothing).
 
 Applied by `patches.apply`; proved in tests/bgp/test_sending.py and test_dialling.py. Standard
 library and ExaBGP only.
@@ -60,7 +61,7 @@ def resting() -> None:
     """A peer has a turn when it has something to do; timers stay exact.
 
     Upstream: every peer has a turn a hundred times a second.
-    Fails without it: test_sending.py, test_sessions_that_say_nothing_cost_nothing.
+    Fails without it: none; see above for what it saves.
     Remove when: ExaBGP waits for events instead of asking every peer.
     """
     turn = peers.Peer.run
@@ -124,7 +125,7 @@ def keepalive_timers() -> None:
     """A session's timer can be asked when it is due.
 
     Upstream: the timer is a local variable of the session's generator.
-    Fails without it: test_sending.py, test_sessions_that_say_nothing_cost_nothing.
+    Fails without it: none; see above for what it saves.
     Remove when: `resting` goes.
     """
     start = keepalive.KA.__init__
@@ -143,7 +144,7 @@ def waiting() -> None:
 
     Upstream: a closed connection stays in the poller, which then never waits; each turn in which a
         connection arrives starts an event loop of asyncio.
-    Fails without it: test_sending.py, test_sessions_that_say_nothing_cost_nothing.
+    Fails without it: none; see above for what it saves.
     Remove when: the poller holds open and listening sockets alone.
     """
 
@@ -200,8 +201,7 @@ def dialling() -> None:
 
     Upstream: a refused connection counts as open, is reported to the API process, and becomes a
         session that ends with the OPEN.
-    Fails without it: test_dialling.py,
-        test_peers_that_refuse_cost_nothing_and_are_dialled_soon_when_they_are_back.
+    Fails without it: none; test_dialling.py shows what it gives.
     Remove when: ExaBGP sees a refused connection, and the pause between two can be set.
     """
     connect = protocol.Protocol.connect
@@ -250,7 +250,7 @@ def no_statistics() -> None:
     """A session's counters are not logged.
 
     Upstream: five lines are logged for each session, two fifths of what a quiet one costs.
-    Fails without it: test_sending.py, test_sessions_that_say_nothing_cost_nothing.
+    Fails without it: none; see above for what it saves.
     Remove when: the log of statistics can be switched off before it is made.
     """
     peers.Stats.changed_statistics = lambda _: iter(())
