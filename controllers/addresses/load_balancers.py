@@ -12,18 +12,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 
 from controllers.addresses.service_addresses import desired_addresses, handle_of, steps
+from controllers.addresses.service_allocation import held_by, take_missing
 from controllers.mirror.mirror import PERIOD
 from controllers.mirror.objects import SERVICES, Service
 from controllers.queue import WorkQueue
-from ipam.allocator.library_assign import AssignRequest, assign_ip, auto_assign
 from ipam.allocator.release import Release, release_by_handle, release_ips
-from ipam.records import blocks, handles
+from ipam.records import blocks
 from ipam.records.blocks import IPAddress
 from ipam.records.errors import IPAMError, NotAllocated
-from ipam.records.naming import go_timestamp
 from ipam.records.pools import SERVICE, Pool, usable
 from libcalico.datastore.interface import CommitConflict, Datastore, Selection
 from libcalico.errors import InvalidValue, MuslinError
@@ -31,11 +29,8 @@ from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.errors import ObjectNotFound
 from libcalico.kubernetes.names import Name
 from libcalico.kubernetes.reflector import Reflector
-from libcalico.model.keys import HandleKey
 
 log = logging.getLogger(__name__)
-
-HOST = "load-balancer"
 
 
 class LoadBalancers:
@@ -128,7 +123,7 @@ class LoadBalancers:
                 return
             self._handles[name] = _handle(name, service)
         handle = self._handles[name]
-        before = await self._held(handle)
+        before = await held_by(self._store, handle)
         desired = desired_addresses(service, self._assign)
         if desired is None and not before:
             return
@@ -140,58 +135,14 @@ class LoadBalancers:
         if todo.release:
             await release_ips(self._store, [Release(one, handle) for one in todo.release])
             self.writes += 1
-        short = await self._take(
-            name, handle, todo.take, todo.choose, desired.pools if desired else {}
+        written, short = await take_missing(
+            self._store, name, handle, todo, desired.pools if desired else {}
         )
+        self.writes += written
         if desired is not None:
-            await self._tell(name, service, await self._held(handle))
+            await self._tell(name, service, await held_by(self._store, handle))
         if short:
             raise IPAMError(short)
-
-    async def _take(
-        self,
-        name: Name,
-        handle: str,
-        fixed: tuple[IPAddress, ...],
-        families: tuple[int, ...],
-        pools: object,
-    ) -> str:
-        """Take what is missing; why something still is."""
-        attributes = {
-            "namespace": name.namespace,
-            "service": name.name,
-            "timestamp": go_timestamp(time.time_ns()),
-            "type": SERVICE,
-        }
-        assert isinstance(pools, dict)
-        short = []
-        for address in fixed:
-            try:
-                await assign_ip(
-                    self._store, address, HOST, handle_id=handle, attributes=attributes, use=SERVICE
-                )
-                self.writes += 1
-            except IPAMError as error:
-                short.append(str(error))
-        if families:
-            request = AssignRequest(
-                HOST,
-                handle,
-                attributes,
-                num4=int(4 in families),
-                num6=int(6 in families),
-                pools4=pools.get(4, ()),
-                pools6=pools.get(6, ()),
-                use=SERVICE,
-            )
-            try:
-                result = await auto_assign(self._store, request)
-            except IPAMError as error:
-                short.append(str(error))
-            else:
-                self.writes += len(result.ipv4) + len(result.ipv6)
-                short += result.shortfall.values()
-        return "; ".join(short)
 
     async def _tell(self, name: Name, service: Service, addresses: list[IPAddress]) -> None:
         texts = [str(one) for one in addresses]
@@ -204,19 +155,6 @@ class LoadBalancers:
             return
         self.writes += 1
         log.info("addresses: %s", ", ".join(texts) or "none", extra={"service": str(name)})
-
-    async def _held(self, handle: str) -> list[IPAddress]:
-        entry = await self._store.get(HandleKey(handle))
-        if entry is None:
-            return []
-        entries = await self._store.get_many(handles.block_keys(entry.value))
-        return [
-            one.address
-            for block in entries.values()
-            if block is not None
-            for one in blocks.allocations(block.value)
-            if one.handle_id == handle
-        ]
 
     async def _release(self, handle: str) -> None:
         try:

@@ -16,6 +16,13 @@ from ipam.records.pools import TUNNEL, Pool
 from ipam.records.tunnel_kinds import IPIP, VXLAN, VXLAN_V6, WIREGUARD, Tunnel
 from libcalico.model import Node
 
+__all__ = [
+    "Action",
+    "Asking",
+    "asking",
+    "decide",
+]
+
 
 class Action(Enum):
     """What is to be done about one tunnel's address."""

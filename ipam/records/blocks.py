@@ -143,20 +143,6 @@ def assign(
     return edit.result(), [address_at(block, ordinal) for ordinal in ordinals]
 
 
-def assign_address(
-    block: Block, address: IPAddress, handle_id: str | None, attributes: Mapping[str, str]
-) -> Block:
-    """Take one named address, wherever in the queue it stands; raises `AddressInUse`.
-
-    An address that cools is taken as well: who names it knows what he does.
-    """
-    ordinal = ordinal_of(block, address)
-    edit = BlockEditor(block)
-    require_free(edit, ordinal, address)
-    edit.give([ordinal], handle_id, attributes)
-    return edit.result()
-
-
 def require_free(edit: BlockEditor, ordinal: int, address: IPAddress) -> None:
     """Raise `AddressInUse`, naming the holder, unless the ordinal is free."""
     if not edit.is_free(ordinal):

@@ -15,6 +15,7 @@ from ipam.records.naming import go_timestamp, pod_attributes, rfc3339
 from libcalico.model import Block, Handle
 from libcalico.model.codec import decode_value, encode_value
 from libcalico.model.keys import BlockKey, HandleKey
+from tests.ipam.blocks import assign_address
 
 CLAIMED = 1795273157 * 10**9
 FIRST = "net1.0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
@@ -93,9 +94,9 @@ def test_the_queue_is_kept_under_random_use(cidr: str, data: st.DataObject) -> N
                 )
                 if address in owners:
                     with pytest.raises(AddressInUse):
-                        blocks.assign_address(block, address, handle, {})
+                        assign_address(block, address, handle, {})
                 else:
-                    block = blocks.assign_address(block, address, handle, {})
+                    block = assign_address(block, address, handle, {})
                     owners[address] = handle
             case "release":
                 address = blocks.address_at(

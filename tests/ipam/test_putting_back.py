@@ -25,6 +25,7 @@ from libcalico.model import (
     WorkloadEndpointSpec,
 )
 from libcalico.model.keys import BlockKey, HandleKey, Key, ResourceKey
+from tests.ipam.blocks import assign_address
 from tests.ipam.memory import MemoryStore
 
 CIDR = ip_network("10.0.0.0/29")
@@ -36,7 +37,7 @@ ONE, TWO = ip_address("10.0.0.1"), ip_address("10.0.0.2")
 def block_of(holders: Mapping[int, tuple[str | None, Mapping[str, str]]], owner: str) -> Block:
     block = blocks.create(CIDR, owner, None, 50)
     for ordinal, (handle, attributes) in holders.items():
-        block = blocks.assign_address(block, CIDR[ordinal], handle, attributes)
+        block = assign_address(block, CIDR[ordinal], handle, attributes)
     return block
 
 

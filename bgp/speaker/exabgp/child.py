@@ -31,6 +31,11 @@ from bgp.speaker.exabgp.child_command import START_TIMEOUT, readable
 from libcalico.errors import MuslinError
 from libcalico.process import tasks
 
+__all__ = [
+    "Child",
+    "ChildFailed",
+]
+
 log = logging.getLogger(__name__)
 
 
