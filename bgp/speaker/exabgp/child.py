@@ -38,7 +38,6 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-
 _PIPE_SIZE = 1 << 20
 
 OnLines = Callable[[list[bytes], list[bytes]], None]

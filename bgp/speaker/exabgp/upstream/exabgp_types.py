@@ -211,7 +211,7 @@ class Listener(Protocol):
     _reactor: Reactor
     _sockets: Mapping[socket.socket, tuple[str, int, str, object]]
 
-    def close_unwanted(self, wanted: Collection[tuple[str, int]]) -> None: ...
+    def close_unwanted(self, kept: Collection[tuple[str, int]]) -> None: ...
     def listen_on(
         self,
         local: Address,

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from bgp.speaker.exabgp.upstream import (
     clock,
+    dialling,
     handshake,
     listening,
     notifications,
@@ -37,4 +38,5 @@ def apply() -> None:
     reloading.apply()  # after `replacing`
     source_address.apply()
     listening.apply()
+    dialling.apply()  # after `source_address`
     scheduling.apply()  # last: it wraps what changes a turn

@@ -1,16 +1,15 @@
 """When ExaBGP looks at what: at a peer that has something to do, and at nothing else.
 
-ExaBGP gives every peer a turn a hundred times a second, and dials a peer that refuses by making
-a session of it that ends at once. A connection that was closed stays in its poller, which then
-never waits. That is processor time for nothing, most of it while a hundred nodes start at once.
+ExaBGP gives every peer a turn a hundred times a second. A connection that was closed stays in its
+poller, which then never waits. That is processor time for nothing, most of it while a hundred nodes
+start at once.
 
 Here a peer rests until something arrives for it, until a timer of its own, or until other code
-wakes it (`wake`). With all of them at rest the process sleeps: a hundred quiet sessions
-take 1.3 % of a processor, and 7 % without this module (measured by test_sending.py,
+wakes it (`wake`). With all of them at rest the process sleeps: a hundred quiet sessions take 1.3 %
+of a processor, and 7 % without this module (measured by test_sending.py,
 test_sessions_that_say_nothing_cost_nothing).
 
-Applied by `patches.apply`; proved in tests/bgp/test_sending.py and test_dialling.py. Standard
-library and ExaBGP only.
+Applied by `patches.apply`; proved in tests/bgp/test_sending.py. Standard library and ExaBGP only.
 """
 
 # mypy: disable-error-code="import-untyped"
@@ -18,22 +17,19 @@ library and ExaBGP only.
 from __future__ import annotations
 
 import select
-import socket
 import time
 from collections.abc import Callable, Iterator
 from functools import wraps
 
 from exabgp.logger import log
-from exabgp.reactor import keepalive, loop, protocol
+from exabgp.reactor import keepalive, loop
 from exabgp.reactor import peer as peers
 from exabgp.reactor.asynchronous import ASYNC
-from exabgp.reactor.network.outgoing import Outgoing
 
 from bgp.speaker.exabgp.upstream import clock, sending
 from bgp.speaker.exabgp.upstream.exabgp_types import (
     Asynchronous,
     KeepAliveTimer,
-    OutgoingConnection,
     Peer,
     Reactor,
     Session,
@@ -42,12 +38,9 @@ from bgp.speaker.exabgp.upstream.exabgp_types import (
 LONGEST_REST = 1.0
 """Seconds: wall clocks may be set, and a forgotten `wake` delays a peer by this much at most."""
 
-MOST_REDIAL, LEAST_REDIAL = 5.0, 0.2
-"""Seconds between two connections that we open. BIRD takes 5 s in Calico."""
 
 _ARRIVALS_SECONDS = 0.02
 _HANDSHAKE_REST = 0.1
-_DIAL_REST = 0.02
 _SLEEP = 0.1
 _BROKEN = select.POLLHUP | select.POLLERR
 
@@ -193,59 +186,6 @@ def _watch_listeners(reactor: Reactor) -> None:
     reactor.listening = listening
 
 
-def dialling() -> None:
-    """A connection that we open is refused, or given up, and opened anew after a pause.
-
-    The pause is a quarter of the time that has passed since the first attempt, from 0.2 to 5 s: a
-    peer that was away for a second is dialled again within a quarter more.
-
-    Upstream: a refused connection counts as open, is reported to the API process, and becomes a
-        session that ends with the OPEN.
-    Fails without it: none; test_dialling.py shows what it gives.
-    Remove when: ExaBGP sees a refused connection, and the pause between two can be set.
-    """
-    connect = protocol.Protocol.connect
-
-    def establish(self: OutgoingConnection) -> Iterator[bool]:
-        begun = time.monotonic()
-        while True:
-            started = time.monotonic()
-            good = False if self._connect() else None
-            while good is None and time.monotonic() - started < MOST_REDIAL:
-                self.rests_until = time.monotonic() + _DIAL_REST
-                yield False
-                good = _is_open(self.io)
-            if good:
-                self.success()
-                self.local = self.local or self.io.getsockname()[0]
-                yield True
-                return
-            if self.io is not None:
-                self.io.close()
-                self.io = None  # type: ignore[assignment]
-            now = time.monotonic()
-            pause = min(max((now - begun) / 4, LEAST_REDIAL), MOST_REDIAL)
-            self.rests_until = max(now, started + pause)
-            while time.monotonic() < self.rests_until:
-                yield False
-
-    def dial(self: Session) -> Iterator[bool]:
-        for each in connect(self):
-            self.peer.dials_at = getattr(self.connection, "rests_until", 0.0)
-            yield each
-
-    Outgoing.establish, protocol.Protocol.connect = establish, dial
-
-
-def _is_open(opened: socket.socket) -> bool | None:
-    """Whether a connection that we began is open; None: nothing is known yet."""
-    poller = select.poll()
-    poller.register(opened, select.POLLOUT)
-    if not poller.poll(0):
-        return None
-    return not opened.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-
-
 def no_statistics() -> None:
     """A session's counters are not logged.
 
@@ -261,5 +201,4 @@ def apply() -> None:
     resting()
     keepalive_timers()
     waiting()
-    dialling()
     no_statistics()
