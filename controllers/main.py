@@ -90,7 +90,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
-    """What a group of groups holds."""
+    """The members of a group of groups."""
     for error in group.exceptions:
         if isinstance(error, BaseExceptionGroup):
             yield from leaves(error)

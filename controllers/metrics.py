@@ -85,7 +85,7 @@ _IPAM = Ipam()
 
 
 def ipam(counts: Counts) -> bytes:
-    """What the collection saw at its last look, by pool and node."""
+    """The counts of the collection's last look, by pool and node."""
     registry = CollectorRegistry()
     for name, text, values in (
         ("ipam_allocations_in_use", "Addresses in use.", counts.in_use),

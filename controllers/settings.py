@@ -65,7 +65,7 @@ class Settings:
         return self.running.controllers
 
     def period(self, member: str) -> float:
-        """How often a controller compares everything; `NEVER` where it is told 0."""
+        """Seconds between two full comparisons; `NEVER` where the setting is 0."""
         text = getattr(self.controllers, member).reconcilerPeriod or PERIOD
         return durations.parse(text) or NEVER
 
@@ -115,7 +115,7 @@ class Read(Protocol):
 
 
 def effective(spec: KubeControllersConfigurationSpec, environ: Mapping[str, str]) -> Settings:
-    """What runs. Raises InvalidValue naming the variable or field."""
+    """The settings in effect. Raises InvalidValue naming the variable or field."""
     used: dict[str, str] = {}
 
     def read(name: str, parse: Callable[[str, str], T]) -> T | None:

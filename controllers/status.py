@@ -21,7 +21,7 @@ STALE = 120.0
 
 
 class Status:
-    """What works, by name. Every change is written at once, as a whole."""
+    """The state of each part, by name. Every change is written at once, as a whole."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -51,12 +51,12 @@ class Status:
 
     @property
     def reason(self) -> str:
-        """What is not ready, and why."""
+        """The parts that are not ready, and why."""
         return "; ".join(f"{name}: {why}" for name, (good, why) in self.parts.items() if not good)
 
 
 def check(path: Path, *, liveness: bool, now: float | None = None) -> tuple[bool, str]:
-    """What a probe answers, and the line that it prints.
+    """The answer of a probe, and the line that it prints.
 
     Alive is a process that writes its file; ready is one whose parts all are.
     """

@@ -108,7 +108,7 @@ class Agent:
         self._timer = asyncio.Event()
 
     def work(self) -> list[Coroutine[None, None, None]]:
-        """All that runs as long as the agent does, besides `follow_datastore`."""
+        """The tasks of the agent, besides `follow_datastore`."""
         tasks = [
             self.follow_speaker(),
             self.remember(),
@@ -145,13 +145,13 @@ class Agent:
 
     @property
     def published(self) -> int:
-        """Prefixes that felix is told of."""
+        """The number of prefixes published to felix."""
         return len(self.publisher.current)
 
     # -- the datastore, services, passwords
 
     async def follow_datastore(self, syncer: Syncer) -> None:
-        """Take batches for ever."""
+        """Apply the batches of the datastore, for ever."""
         self.sources.datastore = syncer
         async for batch in syncer.batches():
             await self.apply_batch(batch)
@@ -170,14 +170,14 @@ class Agent:
         await self._decide(changed)
 
     async def follow_services(self, source: ServiceSource) -> None:
-        """Take changes of services for ever."""
+        """Apply changes of services, for ever."""
         async for batch in source.batches():
             self.decisions.serve(batch)
             self.sources.services_known = self.sources.services_known or batch.in_sync
             await self._decide(Changed.EXPORT)
 
     async def _services_in_time(self) -> None:
-        """Without word from Kubernetes, go on with the services of before the restart."""
+        """Go on with the services of before the restart if Kubernetes does not answer."""
         await asyncio.sleep(self.sources.patience)
         if not self.sources.services_known:
             count = len(self.decisions.old_services)
@@ -190,7 +190,7 @@ class Agent:
             await self._decide(Changed.NOTHING)
 
     async def follow_addresses(self, updates: AsyncIterator[frozenset[IPAddress]]) -> None:
-        """Take the addresses of the datastore, to which external peers name no way."""
+        """Follow the addresses of the datastore: external peers announce no path to them."""
         async for addresses in updates:
             self.decisions.datastore = addresses
             if self.in_sync:
@@ -198,13 +198,13 @@ class Agent:
                 self._timer.set()
 
     async def follow_passwords(self, source: PasswordSource) -> None:
-        """Take passwords for ever."""
+        """Apply changes of passwords, for ever."""
         async for known in source.changes():
             self.decisions.unlock(known)
             await self._decide(Changed.PEERING)
 
     async def remember(self, patience: float = PATIENCE) -> None:
-        """Take up the saved decisions (`bgp.agent.saved_decisions`) while the store is silent."""
+        """Restore the saved decisions (`bgp.agent.saved_decisions`) while the store is silent."""
         await asyncio.sleep(patience)
         last = self._memory.before
         if not self.in_sync and last != LastDecisions():
@@ -311,7 +311,7 @@ class Agent:
     # -- speaker and time
 
     async def follow_speaker(self) -> None:
-        """Take events for ever. Raises `SpeakerBroken`.
+        """Handle the speaker's events, for ever. Raises `SpeakerBroken`.
 
         Announcements follow when no event waits (`keep_time`): one for many UPDATEs.
         """
@@ -319,7 +319,7 @@ class Agent:
             self.on_event(event)
 
     def on_event(self, event: Event) -> None:
-        """Take one event."""
+        """Handle one event."""
         if isinstance(event, SpeakerFailed):
             raise SpeakerBroken("the speaker cannot be kept: see the log above")
         self.sessions.handle_event(event, _now())
@@ -401,12 +401,12 @@ class Agent:
     # -- felix
 
     def on_felix_connected(self) -> None:
-        """A felix that is told everything says anew what it refuses."""
+        """Forget refused paths: a felix that connects anew reports them again."""
         self.felix.refused.clear()
         self.writer.changed()
 
     def on_felix(self, message: node_api.Message) -> None:
-        """What felix says over `node.sock`."""
+        """Handle a message of felix from `node.sock`."""
         if isinstance(message, node_api.RefusedPath) and not message.reason:
             self.felix.accept(message.prefix)
             self.writer.changed()
@@ -438,7 +438,7 @@ class Agent:
         return status_document.describe(self)
 
     def conditions(self) -> list[tuple[str, str]]:
-        """What an operator should know of now: (object, reason)."""
+        """Conditions for an operator: (object, reason)."""
         return conditions(self)
 
 

@@ -72,7 +72,7 @@ class AgentWorld:
         ]
 
     def recovering(self) -> str:
-        """Until all peers have sent End-of-RIB since our start, or the deadline passed."""
+        """A text until all peers have sent End-of-RIB since our start, or the deadline passed."""
         return "" if self._agent.gate.passed else "Waiting for End-of-RIB of the peers"
 
     # -- protocols
@@ -171,7 +171,7 @@ class AgentWorld:
         return shown
 
     def exported(self, protocol: str, prefix: IPNetwork) -> bool:
-        """Whether a prefix is told to the peer of a protocol."""
+        """Whether a prefix is announced to the peer of a protocol."""
         address = next(
             (one.peer.address for one in self._sessions() if protocol_name(one) == protocol), None
         )

@@ -20,7 +20,7 @@ from libcalico.model.enforcement.lacking import Lacking
 
 
 class Parts(Protocol):
-    """What has conditions; the agent is made of it."""
+    """The parts of the agent that have conditions."""
 
     control: ControlServer | None
     doctor: Doctor
@@ -36,7 +36,7 @@ class Parts(Protocol):
 
 
 def conditions(agent: Parts) -> list[tuple[str, str]]:
-    """What an operator should know of now: (object, reason)."""
+    """Conditions for an operator: (object, reason)."""
     why = f"is kept until its successors carry its routes, {agent.handover.limit:g} s at most"
     kept = [(f"peer {address}", why) for address in sorted(agent.handover.kept, key=str)]
     unread = [("BGPConfiguration", problem) for problem in agent.decisions.tags.problems]

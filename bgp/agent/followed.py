@@ -10,7 +10,7 @@ from libcalico.model.keys import Key, ResourceKey
 
 
 def selections() -> list[Selection]:
-    """What BGP follows in the datastore."""
+    """The objects of the datastore that BGP follows."""
     families = (
         *("Node", "BGPConfiguration", "BGPPeer", "BGPFilter"),
         *("IPPool", "BlockAffinity", "Block"),

@@ -62,7 +62,7 @@ class LastDecisions:
 
 
 def decided(state: DecisionState, routing: Routing, plan: Plan) -> LastDecisions:
-    """What is decided now."""
+    """The present decisions."""
     known = state.known_passwords.values
     return LastDecisions(
         peers=list(plan.peers),
@@ -105,11 +105,11 @@ class SavedDecisions:
 
     @cached_property
     def before(self) -> LastDecisions:
-        """What was decided before the first look at this; empty if that cannot be known."""
+        """The decisions of before the start; empty if they cannot be read."""
         return self.load() or LastDecisions()
 
     def load(self) -> LastDecisions | None:
-        """What was decided last; None if there is nothing, or nothing readable."""
+        """The saved decisions; None if there are none that can be read."""
         if self._path is None or not self._path.exists():
             return None
         try:

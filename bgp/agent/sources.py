@@ -34,7 +34,7 @@ class Sources:
         return self.datastore is not None and self.datastore.connected
 
     def problems(self) -> list[tuple[str, str]]:
-        """What of Kubernetes cannot be read, for an operator."""
+        """Conditions for an operator: the objects of Kubernetes that cannot be read."""
         return [
             (what, source.problem)
             for what, source in (

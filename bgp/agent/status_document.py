@@ -25,7 +25,7 @@ CONDITIONS_SHOWN = 100
 
 
 class Parts(Protocol):
-    """What the status is made of; the agent is made of it too."""
+    """The parts of the agent that the status describes."""
 
     plan: Plan
     routing: Routing

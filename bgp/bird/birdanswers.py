@@ -110,7 +110,7 @@ def _protocols(words: list[str], world: World, quoted: bool) -> Iterator[Line]:
 
 @dataclass
 class _Asked:
-    """What `show route` is asked for."""
+    """The arguments of `show route`."""
 
     details: bool = False
     primary: bool = False

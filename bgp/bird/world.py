@@ -43,7 +43,7 @@ class ShownRoute:
 
 
 class World(Shape):
-    """What there is to show, of one family. Nothing in it may take long."""
+    """The state to show, of one family. No method may take long."""
 
     version: str
     family: int
@@ -53,7 +53,7 @@ class World(Shape):
         """Words and values of `show status`."""
 
     def recovering(self) -> str:
-        """What graceful restart still waits for, else empty."""
+        """The text of what graceful restart still waits for, else empty."""
 
     def protocols(self, details: bool) -> list[ProtocolState]: ...
     def prefixes(self) -> list[IPNetwork]: ...
@@ -61,4 +61,4 @@ class World(Shape):
         """The paths of a prefix, the best first."""
 
     def exported(self, protocol: str, prefix: IPNetwork) -> bool:
-        """Whether a prefix is told to the peer of a protocol."""
+        """Whether a prefix is announced to the peer of a protocol."""

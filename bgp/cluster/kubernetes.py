@@ -64,7 +64,7 @@ class ServiceTable:
         self._of: dict[ServiceKey, set[Name]] = {}
 
     def service(self, name: Name, value: Service | None) -> ServiceKey:
-        """A service is so now; returns which may differ."""
+        """Store a service; returns the services that may differ."""
         key = (name.namespace, name.name)
         if value is None:
             self._services.pop(key, None)
@@ -73,7 +73,7 @@ class ServiceTable:
         return key
 
     def slice(self, name: Name, value: EndpointSlice | None) -> set[ServiceKey]:
-        """A slice is so now; returns the services that may differ."""
+        """Store a slice; returns the services that may differ."""
         touched = set()
         old = self._slices.pop(name, None)
         if old is not None:
@@ -138,7 +138,7 @@ class KubernetesServices:
 
     @property
     def problem(self) -> str:
-        """Why nothing is told now."""
+        """Why there is no news now."""
         errors = [each.error for each in self._reflectors if each.error]
         return self._fault or (errors[0] if errors else "")
 
@@ -147,7 +147,7 @@ class KubernetesServices:
         self._wanted.set()
 
     async def batches(self) -> AsyncIterator[ServiceBatch]:
-        """All services, then changes, for ever: a fault in reading them begins it anew."""
+        """All services, then changes, for ever; after a fault all are read again."""
         await self._wanted.wait()
         views: dict[ServiceKey, ServiceView] = {}
         while True:
@@ -162,7 +162,7 @@ class KubernetesServices:
             await asyncio.sleep(self._retry)
 
     async def _read(self, views: dict[ServiceKey, ServiceView]) -> AsyncGenerator[ServiceBatch]:
-        """What differs from `views`, which is updated; nothing until all lists are complete."""
+        """The differences to `views`, which is updated; none until all lists are complete."""
         client, table = await connect(self._environ), ServiceTable()
         services, slices = Changes[Service](), Changes[EndpointSlice]()
         queue: asyncio.Queue[set[ServiceKey] | asyncio.Task[None]] = asyncio.Queue()

@@ -42,7 +42,7 @@ def kernel_way(address: IPAddress) -> bool:
 
 
 def unresolved(hops: Iterable[IPAddress], paths: Mapping[IPAddress, int]) -> list[tuple[str, str]]:
-    """What an operator should know of next hops without a way, and of the paths they have."""
+    """Conditions for an operator: next hops that cannot be reached, and their paths."""
     return [
         (
             f"BGP next hop {hop}",

@@ -35,7 +35,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class ServiceView:
-    """What counts of a Service here.
+    """The fields of a Service that BGP needs.
 
     `local`: its externalTrafficPolicy is Local. `sliced`: it has an EndpointSlice, with ready
     endpoints or without.
@@ -63,17 +63,17 @@ class ServiceBatch:
 
 
 class ServiceSource(Protocol):
-    """Who reads services and their endpoints."""
+    """A source of services and their endpoints."""
 
     @property
     def problem(self) -> str:
-        """Why nothing is told now; empty if all is well."""
+        """Why there is no news now; empty if all is well."""
 
     def want(self) -> None:
         """Some range of services is announced: read from now on."""
 
     def batches(self) -> AsyncIterator[ServiceBatch]:
-        """All services, then changes, for ever; after a new list what is gone is told."""
+        """All services, then changes, for ever; after a new list also those that are gone."""
 
 
 @dataclass(frozen=True, slots=True)

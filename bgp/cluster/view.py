@@ -75,7 +75,7 @@ class ClusterView:
     broken: dict[str, str] = field(default_factory=dict)
 
     def apply(self, key: Key, value: Any | None) -> Changed:
-        """Take one change (None: deleted). What cannot be read is kept out and named."""
+        """Apply one change (None: deleted). An object that cannot be read is left out and named."""
         self.broken.pop(str(key), None)
         try:
             return self._take(key, value)

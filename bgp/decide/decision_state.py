@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 class DecisionState:
-    """What the node `me` knows."""
+    """The state that the node `me` decides from."""
 
     def __init__(self, me: str, settings: Settings, routing: Routing) -> None:
         self.view = ClusterView(me)
@@ -54,7 +54,7 @@ class DecisionState:
     # -- what is known
 
     def unlock(self, known: Passwords) -> None:
-        """Take passwords; what is told, or told to be none, is remembered no longer."""
+        """Use new passwords; an old one is forgotten once its source has answered."""
         self.passwords = known
         answered = known.values.keys() | known.problems.keys() - known.unread
         self.old_secrets = {
@@ -62,7 +62,7 @@ class DecisionState:
         }
 
     def serve(self, batch: ServiceBatch) -> None:
-        """Take changes of services."""
+        """Apply changes of services."""
         if batch.in_sync:
             self.services_unread, self.old_services = False, frozenset()
         for key, service in batch.changes:
@@ -121,7 +121,7 @@ class DecisionState:
         )
 
     def conditions(self) -> list[tuple[str, str]]:
-        """What is used though it is not confirmed since the start."""
+        """Conditions for an operator: values in use that are not confirmed since the start."""
         reports = [
             (
                 "BGP passwords",
@@ -152,7 +152,7 @@ class DecisionState:
         self._routing.have(own, ranges.whole)
 
     def decide_terms(self, peers: Iterable[PlannedPeer], handover: MakeBeforeBreak) -> None:
-        """What is taken from whom, and what is told to whom."""
+        """Decide the terms of import and export."""
         facts = terms.of_import(
             self.view, self._ranges(), self._routing.rib.own, self._interfaces.links, self.datastore
         )
@@ -180,7 +180,7 @@ class DecisionState:
         return services.ranges(self.view, self._settings.cluster_ips)
 
     def decide_owners(self) -> None:
-        """The paths to networks whose owners changed are judged anew."""
+        """Judge the paths to networks whose owners changed again."""
         touched, self.view.touched = self.view.touched, set()
         for network in touched:
             self._routing.judge_again(self._routing.rib.inside(network))

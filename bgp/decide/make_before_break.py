@@ -52,7 +52,7 @@ class MakeBeforeBreak:
 
     @property
     def kept(self) -> Peers:
-        """What is kept."""
+        """The sessions that are kept."""
         return {address: each.planned for address, each in self._held.items()}
 
     @property

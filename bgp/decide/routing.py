@@ -179,7 +179,7 @@ class Routing:
 
 
 def best_path(prefix: IPNetwork, best: list[Candidate]) -> node_api.Path | None:
-    """What felix is told of a prefix: all equal next hops of one kind of origin."""
+    """The best path of a prefix for felix: all equal next hops of one kind of origin."""
     if not best:
         return None
     first = best[0].source

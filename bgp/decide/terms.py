@@ -56,7 +56,7 @@ def of_export(
     interface: Callable[[IPAddress | IPNetwork], str],
     handover: MakeBeforeBreak,
 ) -> Terms:
-    """What sessions are told, and how."""
+    """The terms of export."""
     me = view.nodes.get(view.me)
     normal = {
         4: view.defaults.ipv4NormalRoutePriority,
@@ -86,7 +86,7 @@ def of_import(
     connected: Collection[IPNetwork] = (),
     datastore: Collection[IPAddress] = (),
 ) -> Facts:
-    """What learned paths are held against."""
+    """The facts that learned paths are checked against."""
     chosen = frozenset(reflectors.cluster_ids(view))
     addresses = {node.name: node.addresses for node in view.nodes.values()} if chosen else {}
     networks = (*ranges.cluster, *ranges.external, *ranges.load_balancer)

@@ -24,7 +24,7 @@ T = TypeVar("T", Peer, PlannedPeer)
 
 
 class Fate(enum.Enum):
-    """What becomes of a session."""
+    """The effect on a session."""
 
     ADDED = "added"
     REMOVED = "removed"
@@ -118,7 +118,7 @@ def of_change(
     changes: Iterable[tuple[Key, Any | None]],
     settings: Settings,
 ) -> tuple[NodeChange, ...]:
-    """What applying objects (None: deleting) does to the sessions of each node.
+    """The effect of applying objects (None: deleting) on the sessions of each node.
 
     `view` may be of any node, and stays as it is. Every named password is assumed to
     exist: the user of this command may not read Secrets.

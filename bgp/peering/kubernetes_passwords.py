@@ -54,7 +54,7 @@ class KubernetesPasswords(Wanted):
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def changes(self) -> AsyncIterator[Passwords]:
-        """What is known, at first and after each change; for ever."""
+        """The known passwords, at first and after each change; for ever."""
         client: Client | None = None
         last: Passwords | None = None
         try:
@@ -92,7 +92,7 @@ class KubernetesPasswords(Wanted):
         task.add_done_callback(lambda ended: self._ended(name, ended))
 
     def _ended(self, name: str, task: asyncio.Task[None]) -> None:
-        """A watch never ends by itself: what was known stays, and it begins anew."""
+        """A watch ended, which never happens by itself: keep what is known, and start it again."""
         if task.cancelled() or self._tasks.get(name) is not task:
             return
         error = task.exception() or RuntimeError("its watch has ended")
@@ -109,11 +109,11 @@ class KubernetesPasswords(Wanted):
 
     @property
     def problem(self) -> str:
-        """What is wrong with the reading of Secrets as such; empty if nothing is."""
+        """Why Secrets cannot be read; empty if they can."""
         return next((f"Secret {name!r}: {why}" for name, why in self._faults.items()), "")
 
     def tell(self, name: str, data: Mapping[str, bytes] | None) -> None:
-        """A Secret is so now; None: there is none."""
+        """Store a Secret; None: there is none."""
         self._listed.add(name)
         self._faults.pop(name, None)
         if data is None:
@@ -123,7 +123,7 @@ class KubernetesPasswords(Wanted):
         self._wake.set()
 
     def listed(self, name: str) -> None:
-        """It is known whether there is such a Secret."""
+        """Note that the list of Secrets is complete."""
         self._listed.add(name)
         self._faults.pop(name, None)
         self._wake.set()

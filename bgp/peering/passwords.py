@@ -39,7 +39,7 @@ class SecretRef(NamedTuple):
 
 @dataclass(frozen=True)
 class Passwords:
-    """What is known: values, and why a reference has none.
+    """The known passwords, and why a reference has none.
 
     `unread` are the references whose Secret has not been read yet.
     """
@@ -69,17 +69,17 @@ def over(known: Passwords, remembered: Mapping[SecretRef, str]) -> Passwords:
 
 
 class PasswordSource(Protocol):
-    """Who reads Secrets."""
+    """A source of passwords."""
 
     @property
     def problem(self) -> str:
-        """What is wrong with the reading as such; empty if nothing is."""
+        """Why the source cannot be read; empty if it can."""
 
     def want(self, refs: frozenset[SecretRef]) -> None:
-        """These references are needed now."""
+        """Follow exactly these references."""
 
     def changes(self) -> AsyncIterator[Passwords]:
-        """What is known of the wanted references, at first and after each change; for ever."""
+        """The passwords of the wanted references, at first and after each change; for ever."""
 
 
 class Wanted:
@@ -90,7 +90,7 @@ class Wanted:
         self._wake = asyncio.Event()
 
     def want(self, refs: frozenset[SecretRef]) -> None:
-        """These references are needed now."""
+        """Follow exactly these references."""
         if refs != self._refs:
             self._refs = refs
             self._wake.set()
@@ -106,7 +106,7 @@ class FilePasswords(Wanted):
         self._directory, self._period = directory, period
 
     async def changes(self) -> AsyncIterator[Passwords]:
-        """What is known, at first and after each change."""
+        """The known passwords, at first and after each change."""
         last: Passwords | None = None
         while True:
             self._wake.clear()

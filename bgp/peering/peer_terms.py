@@ -31,7 +31,7 @@ class NotHeld(MuslinError):
 
 @dataclass(frozen=True, slots=True)
 class PeerTerms:
-    """What a peering asks of its sessions."""
+    """The settings of a peering's sessions."""
 
     restart_time: int = DEFAULT_RESTART_TIME
     keepalive: int = 0
@@ -46,7 +46,7 @@ class PeerTerms:
 
 
 def terms_of(view: ClusterView, local: Local, spec: BGPPeerSpec) -> PeerTerms:
-    """What a BGPPeer asks for. Raises `NotHeld` or `ValueError` for what cannot be (BGP-6)."""
+    """The settings of a BGPPeer. Raises `NotHeld` or `ValueError` for a wrong one (BGP-6)."""
     if spec.ttlSecurity and not 0 < spec.ttlSecurity < 255:
         raise NotHeld(f"spec.ttlSecurity: {spec.ttlSecurity} is not valid: 1 to 254 hops")
     for name in spec.filters:

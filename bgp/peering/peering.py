@@ -42,7 +42,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All sessions of this node, ordered by address; and what was refused.
+    """The sessions of this node, ordered by address, and the refused peerings.
 
     `secrets`: the passwords that the plan needs, known or not. `local_as`: this node's AS
     number, which a single session may replace (`localASNumber`).
@@ -56,7 +56,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What comes from the process environment. Times are seconds.
+    """The settings of the process environment. Times are seconds.
 
     `max_prefixes`: paths taken of one peer. `cluster_ips`: CALICO_ADVERTISE_CLUSTER_IPS.
     """

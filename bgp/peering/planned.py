@@ -39,7 +39,7 @@ class PlannedPeer:
 
     @property
     def manner(self) -> Manner:
-        """What decides about the routes that the session is told."""
+        """The manner in which routes are announced to the session."""
         peer = self.peer
         return Manner(peer.families, peer.internal, self.client, self.filters, self.next_hop)
 

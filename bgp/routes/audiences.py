@@ -26,7 +26,7 @@ class NextHop(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Manner:
-    """All that makes what one session is told differ from another's."""
+    """The properties of a session that its announcements depend on."""
 
     families: tuple[Family, ...]
     internal: bool
@@ -37,7 +37,7 @@ class Manner:
 
 @dataclass(frozen=True, slots=True)
 class Audience:
-    """Sessions that are told alike."""
+    """Sessions that get the same announcements."""
 
     manner: Manner
     peers: frozenset[IPAddress]

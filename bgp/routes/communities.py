@@ -21,7 +21,7 @@ _VALUE = re.compile(r"\d+:\d+(:\d+)?")
 
 @dataclass(frozen=True, slots=True)
 class Tags:
-    """What routes are tagged with: (network, communities); and what could not be read."""
+    """The communities of routes by network, and the entries that could not be read."""
 
     entries: tuple[tuple[IPNetwork, tuple[str, ...]], ...] = ()
     problems: tuple[str, ...] = ()

@@ -43,7 +43,7 @@ hears all nodes then takes the node that has the block (RFC 4271 9.1.2.2 c)."""
 
 @dataclass(frozen=True)
 class Terms:
-    """What export depends on besides the routes.
+    """The inputs of export besides the routes.
 
     `leaving`: sessions that end soon; `successors`: those that take over from them
     (`bgp.decide.make_before_break`). `cluster_id`: ours, if we reflect. `services`: ranges inside
@@ -108,7 +108,7 @@ def _not_back(
 def _told(
     prefix: IPNetwork, own: Kind | None, path: Candidate | None, manner: Manner, terms: Terms
 ) -> Route | None:
-    """What a session of this manner is told; None: nothing."""
+    """The route that a session of this manner gets; None: none."""
     learned = path if own is None else None
     reflects = bool(terms.cluster_id)
     if learned is not None and not reflection.passes(

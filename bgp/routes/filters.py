@@ -83,7 +83,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What filters decided: `accepted` None means that no rule matched."""
+    """The decision of filters: `accepted` None means that no rule matched."""
 
     accepted: bool | None
     subject: Subject
@@ -124,7 +124,7 @@ def compiled(name: str, spec: BGPFilterSpec) -> Rules:
 
 
 def run(filters: Sequence[Rules], direction: str, subject: Subject) -> Verdict:
-    """What a peering's filters decide about a route, in their order."""
+    """The decision of a peering's filters about a route, in their order."""
     key = (direction, subject.prefix.version)
     for rules in filters:
         for rule in rules[key]:

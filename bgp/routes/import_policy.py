@@ -62,7 +62,7 @@ class ImportPolicy:
     def _filter(
         self, prefix: IPNetwork, path: Candidate, rules: list[Rules]
     ) -> tuple[bool | None, Candidate]:
-        """What the filters decide (None: they say nothing), and the path as they leave it."""
+        """The decision of the filters (None: no rule matched), and the path as they leave it."""
         attributes = path.attributes
         subject = Subject(
             prefix=prefix,

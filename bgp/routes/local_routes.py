@@ -21,7 +21,7 @@ from bgp.speaker.interface import IPAddress, IPNetwork
 
 
 class Kind(enum.Enum):
-    """What a route of our own is."""
+    """The kind of a local route."""
 
     BLOCK = "block"
     HOST = "host"

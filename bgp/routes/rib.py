@@ -52,7 +52,7 @@ class Rib:
         self.rejected = 0
 
     def update(self, received: PathsReceived, source: Source) -> set[IPNetwork]:
-        """Take one UPDATE. A path that must not be used takes the place of the old one, too."""
+        """Apply one UPDATE. A refused path replaces the old one, too."""
         dirty: set[IPNetwork] = set()
         table = self._peers.setdefault(received.peer, PeerTable())
         for gone in received.withdrawn:
@@ -97,7 +97,7 @@ class Rib:
         return dirty
 
     def source_changed(self, source: Source) -> set[IPNetwork]:
-        """What we know of a session changed: its paths are judged anew."""
+        """A session's properties changed: judge its paths again."""
         dirty = set()
         table = self._peers.get(source.peer, PeerTable())
         for key in table.keys:
@@ -125,7 +125,7 @@ class Rib:
         ]
 
     def mark_stale(self, peer: IPAddress, family: Family) -> None:
-        """All paths of the peer and family are old from now on."""
+        """Mark all paths of the peer and family as stale."""
         table = self._peers.get(peer)
         if table is not None:
             table.stale |= {key for key in table.keys if Family.of(key[0]) is family}
@@ -178,11 +178,11 @@ class Rib:
 
     @property
     def hops(self) -> Mapping[IPAddress, int]:
-        """All next hops, and how many paths have each."""
+        """The next hops, with the number of their paths."""
         return self._hops
 
     def resolve(self, unresolved: frozenset[IPAddress]) -> set[IPNetwork]:
-        """These next hops cannot be reached now, all others can (RFC 4271 9.1.2.1)."""
+        """Set the next hops that cannot be reached; all others can (RFC 4271 9.1.2.1)."""
         changed, self._unresolved = self._unresolved ^ unresolved, unresolved
         if changed.isdisjoint(self._hops):
             return set()

@@ -44,7 +44,7 @@ _RESERVED = ip_network("240.0.0.0/4")
 
 @dataclass(frozen=True)
 class Facts:
-    """What the acceptance of paths depends on.
+    """The inputs of the acceptance of paths.
 
     `view` counts for its owners and affinities, which change in place; the rest is compared.
     `reflectors`: the nodes that reflect; if there are some, `addresses` are those of all nodes.

@@ -51,7 +51,7 @@ class Diagnosis:
 
 
 def diagnose(evidence: Evidence) -> Diagnosis | None:
-    """What is wrong; None: nothing, or nothing known yet.
+    """The diagnosis of a session; None: it is up, or nothing is known yet.
 
     A probe is only made when the handshake has been silent for a while, so it is newer than any
     NOTIFICATION and comes first, unless it merely shows that TCP works.

@@ -14,7 +14,7 @@ from bgp.speaker.interface import PeerOpen
 
 
 class Reached(enum.Enum):
-    """What became of a TCP connection to the peer's port, without a password."""
+    """The result of a TCP connection to the peer's port, without a password."""
 
     CONNECTED = "connected"
     REFUSED = "refused"
@@ -54,7 +54,7 @@ class KeyDrops:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """All that is known of one session. `waiting`: TCP is up, and no OPEN came for long."""
+    """The evidence of one session. `waiting`: TCP is up, and no OPEN came for long."""
 
     planned: PlannedPeer
     up: bool = False

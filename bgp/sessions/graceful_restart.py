@@ -133,7 +133,7 @@ class Helper:
         return [Action(Verb.SWEEP, peer, family)]
 
     def expired(self, now: float) -> list[Action]:
-        """What has waited long enough."""
+        """The paths that have waited long enough."""
         actions = []
         for peer, state in self._peers.items():
             for family, deadline in list(state.deadlines.items()):
@@ -149,7 +149,7 @@ class Helper:
         )
 
     def stale_until(self, peer: IPAddress) -> float | None:
-        """Until when paths of a peer are kept, if some are."""
+        """The time until which paths of a peer are kept, if some are."""
         state = self._peers.get(peer)
         return max(state.deadlines.values(), default=None) if state else None
 

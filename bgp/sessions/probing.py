@@ -38,7 +38,7 @@ NETSTAT = Path("/proc/self/net/netstat")
 
 
 class KeyCounters:
-    """What the kernel counts of TCP-MD5 (`TCPMD5*` in /proc/net/netstat of this namespace)."""
+    """The kernel's counters of TCP-MD5 (`TCPMD5*` in /proc/net/netstat of this namespace)."""
 
     def __init__(self, file: Path = NETSTAT) -> None:
         self._file = file
@@ -56,7 +56,7 @@ class KeyCounters:
         return wrong, names.get("TCPMD5Unexpected", 0)
 
     def since_last(self) -> KeyDrops:
-        """What was dropped since the last call."""
+        """The segments dropped since the last call."""
         before, self._last = self._last, self._read()
         return KeyDrops(self._last[0] > before[0], self._last[1] > before[1])
 
@@ -95,7 +95,7 @@ class Doctor:
                 _stop(watched)
 
     def look(self, now: float, drops: KeyDrops) -> None:
-        """Start the probes that are due, and decide anew."""
+        """Start the probes that are due, and diagnose all sessions again."""
         planned = self._sessions.planned
         for address in list(self._watched):
             known = planned.get(address)

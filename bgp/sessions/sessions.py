@@ -61,7 +61,7 @@ class Sessions:
     def hold(
         self, planned: Mapping[IPAddress, PlannedPeer], reflectors: Collection[str] = ()
     ) -> None:
-        """These are the sessions to be. `reflectors`: the names of the nodes that reflect."""
+        """Set the planned sessions. `reflectors`: the names of the nodes that reflect."""
         old, self.planned = self.planned, dict(planned)
         for address in old.keys() - self.planned.keys():
             if self.up(address):
@@ -92,7 +92,7 @@ class Sessions:
         )
 
     def handle_event(self, event: Event, now: float) -> None:
-        """Take one event. Times are seconds, monotonic."""
+        """Handle one event. Times are seconds, monotonic."""
         if isinstance(event, PathsReceived):
             source = self._sources.get(event.peer)
             if source is not None:
@@ -136,7 +136,7 @@ class Sessions:
         log.info("session up", extra={"peer": event.peer})
 
     def _know(self, address: IPAddress) -> None:
-        """What the table knows of a session that came up; its older paths are judged anew.
+        """Tell the table of a session that came up; its older paths are judged again.
 
         The session's own part is as it came up, ours as it is planned now.
         """

@@ -88,7 +88,7 @@ class Refused(TypedDict):
 
 
 class Condition(TypedDict):
-    """What an operator should know of an object, in the status file."""
+    """A condition of an object, in the status file."""
 
     object: str
     reason: str
@@ -112,7 +112,7 @@ class StatusDocument(TypedDict):
 
 @dataclass
 class PeerStatus:
-    """What people want to know of one session."""
+    """The status of one session, for people."""
 
     info: str
     error: str = ""

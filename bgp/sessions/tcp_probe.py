@@ -65,7 +65,7 @@ async def _ready(dialling: socket.socket, timeout: float) -> None:
 
 
 def _answer(dialling: socket.socket) -> int | None:
-    """What came of a connection: 0 if it stands, an errno, None while nothing came."""
+    """The result of a connection: 0 if it stands, an errno, None while there is none."""
     ready = select.poll()
     ready.register(dialling, select.POLLOUT)
     return dialling.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) if ready.poll(0) else None

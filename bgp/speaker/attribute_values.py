@@ -16,7 +16,7 @@ AS_SET, AS_SEQUENCE = 1, 2
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What the two OPENs agreed on, as far as UPDATEs read differently for it."""
+    """The parts of the two OPENs that the reading of UPDATEs depends on."""
 
     internal: bool
     four_octet_as: bool = True

@@ -130,7 +130,7 @@ def _rule_to_apply(flags: int, code: int, seen: Set[int]) -> _Rule | None:
 
 
 def _attributes(values: Mapping[str, Any], session: Session) -> Attributes:
-    """What was read, by the field or the name of its rule, as the attributes of a route."""
+    """The attributes of a route, from values by the field or the name of their rule."""
     segments = values.get("AS_PATH", [])
     path4 = values.get("AS4_PATH", [])
     if path4 and not session.four_octet_as:

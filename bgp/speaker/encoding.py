@@ -40,7 +40,7 @@ BEGIN_OF_REFRESH, END_OF_REFRESH = 1, 2
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What the two sides of a session agreed on, as far as an UPDATE is written differently.
+    """The parts of the two OPENs that the writing of UPDATEs depends on.
 
     `local_as` is 0 for an internal peer: it is in no path there. `own4` and `own6` are the next
     hops that stand for ourselves; None: there is none of that family.
@@ -121,7 +121,7 @@ _attributes = attrgetter(
 
 @lru_cache(maxsize=4096)
 def _around(version: int, key: tuple[Any, ...], terms: Terms) -> tuple[bytes, bytes]:
-    """What stands before the prefixes of MP_REACH_NLRI, and all other attributes."""
+    """The bytes before the prefixes of MP_REACH_NLRI, and all other attributes."""
     hop, origin, as_path, local_pref, med, originator, clusters, *tags = key
     communities, large, extended = tags
     hop = _next_hop(version, hop, terms)

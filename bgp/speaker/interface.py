@@ -284,10 +284,10 @@ class Speaker(Protocol):
         """
 
     def events(self) -> AsyncIterator[Event]:
-        """What happens, in order, for one reader."""
+        """The events, in order, for one reader."""
 
     def conditions(self) -> list[tuple[str, str]]:
-        """What an operator should know of now: (object, reason)."""
+        """Conditions for an operator: (object, reason)."""
 
     async def close(self) -> None:
         """End the sessions without NOTIFICATION and give everything back (SPK-5)."""

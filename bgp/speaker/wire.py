@@ -41,7 +41,7 @@ Path = tuple[IPNetwork, int]
 
 @dataclass(slots=True)
 class Update:
-    """What one message says. `faults`: what was wrong with it, for people."""
+    """The content of one message. `faults`: what was wrong with it, for people."""
 
     events: list[PathsReceived | EndOfRib] = field(default_factory=list)
     reset: Reset | None = None
@@ -56,7 +56,7 @@ class Decoder:
         self._last: tuple[bytes, Verdict] | None = None
 
     def decode(self, body: bytes) -> Update:
-        """Take a message's body, without the 19 octets of the header."""
+        """Decode a message's body, without the 19 octets of the header."""
         try:
             return self._decode(body)
         except Reset as reset:

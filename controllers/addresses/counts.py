@@ -40,7 +40,7 @@ def count(
     unused: Iterable[Candidate],
     reserved: Sequence[IPNetwork] = (),
 ) -> Counts:
-    """What there is; `reserved` are the networks of all IPReservations."""
+    """Count blocks and addresses; `reserved` are the networks of all IPReservations."""
     counts = Counts(
         sizes={pool.name: pool.cidr.num_addresses for pool in pools},
         reserved={pool.name: reserved_of(pool.cidr, reserved) for pool in pools},

@@ -182,7 +182,7 @@ class Watchlist:
         return len(self._since)
 
     def observe(self, candidates: Iterable[Candidate], now: float) -> list[Candidate]:
-        """What is confirmed by this look; what is not among the candidates is forgotten."""
+        """The candidates that this look confirms; others are forgotten."""
         current = {(one.handle_id, one.allocations): one for one in candidates}
         self._since = {key: self._since.get(key, now) for key in current}
         return [one for key, one in current.items() if self._is_due(one, now - self._since[key])]

@@ -57,19 +57,19 @@ class LoadBalancers:
         return bool(self.swept) and not len(self.queue)
 
     def put(self, name: Name, value: Service) -> None:
-        """A service is so now."""
+        """Store a service."""
         if value.spec.type == "LoadBalancer" or name in self._handles:
             self._services[name] = value
             self._handles.setdefault(name, _handle(name, value))
             self.queue.add(name)
 
     def gone(self, name: Name) -> None:
-        """It is gone."""
+        """Remove it."""
         if self._services.pop(name, None) is not None:
             self.queue.add(name)
 
     def listed(self) -> None:
-        """All have been told."""
+        """Note that the list is complete."""
         self._listed.set()
 
     async def run(self) -> None:

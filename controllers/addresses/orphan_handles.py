@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class OrphanHandles:
-    """What was seen at the last look. `period`: seconds between two looks at least."""
+    """The handles of the last look. `period`: seconds between two looks at least."""
 
     def __init__(self, period: float) -> None:
         self._period = period

@@ -38,12 +38,12 @@ class PodTable:
         pods.takers.append(self)
 
     def put(self, name: Name, value: Pod) -> None:
-        """A pod is so now."""
+        """Store a pod."""
         self.known[name] = view_of(value)
 
     def gone(self, name: Name) -> None:
-        """It is gone."""
+        """Remove it."""
         self.known.pop(name, None)
 
     def listed(self) -> None:
-        """All have been told."""
+        """Note that the list is complete."""

@@ -19,17 +19,17 @@ class Pods:
         self.reflector = Reflector(client, PODS, self)
 
     def put(self, name: Name, value: Pod) -> None:
-        """A pod is so now."""
+        """Store a pod."""
         for taker in self.takers:
             taker.put(name, value)
 
     def gone(self, name: Name) -> None:
-        """It is gone."""
+        """Remove it."""
         for taker in self.takers:
             taker.gone(name)
 
     def listed(self) -> None:
-        """All have been told."""
+        """Note that the list is complete."""
         for taker in self.takers:
             taker.listed()
 

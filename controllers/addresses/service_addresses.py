@@ -37,7 +37,7 @@ class DesiredAddresses:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """What to do: addresses to give back, to take by name, and families to choose for."""
+    """The steps: addresses to give back, to take by name, and families to choose for."""
 
     kept: tuple[IPAddress, ...] = ()
     release: tuple[IPAddress, ...] = ()
@@ -53,7 +53,7 @@ def handle_of(service: str, namespace: str, uid: str) -> str:
 
 
 def desired_addresses(service: Service, assign: str) -> DesiredAddresses | None:
-    """What a service asks of us; None: nothing, or another controller. Raises InvalidValue."""
+    """The addresses that a service asks of us; None: it asks for none. Raises InvalidValue."""
     spec, notes = service.spec, service.metadata.annotations or {}
     asked = bool(spec.loadBalancerIP) or any(name in notes for name in (*POOLS.values(), ADDRESSES))
     chosen = spec.loadBalancerClass == CLASS or (

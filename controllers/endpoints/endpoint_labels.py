@@ -43,7 +43,7 @@ MAX_LABEL = 63
 
 @dataclass(frozen=True, slots=True)
 class PodFacts:
-    """What an endpoint takes from its pod."""
+    """The fields of a pod that its endpoint copies."""
 
     node: str
     account: str
@@ -154,7 +154,7 @@ class EndpointLabels:
         return self.ready and not len(self.queue)
 
     def put(self, name: Name, value: Pod) -> None:
-        """A pod is so now."""
+        """Store a pod."""
         facts = facts_of(value)
         if facts is None:
             self._pods.pop(name, None)
@@ -167,7 +167,7 @@ class EndpointLabels:
         self._pods.pop(name, None)
 
     def listed(self) -> None:
-        """All have been told."""
+        """Note that the list is complete."""
 
     async def run(self) -> None:
         """Follow both sides and write, until cancelled."""

@@ -73,7 +73,7 @@ def brief(raw: bytes) -> Brief:
 
 
 class EndpointRows:
-    """A sink of the syncer; `changed` hears of every pod whose endpoints are others."""
+    """A sink of the syncer; `changed` is called for every pod whose endpoints changed."""
 
     def __init__(self, changed: Callable[[Name], None]) -> None:
         self._changed = changed
@@ -93,7 +93,7 @@ class EndpointRows:
         self._before = set(self._known)
 
     def apply_rows(self, rows: Sequence[Row]) -> None:
-        """These are so now."""
+        """Store these rows."""
         for name, raw, _ in rows:
             self._before.discard(name)
             try:

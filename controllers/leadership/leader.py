@@ -49,7 +49,7 @@ class Terms:
 
 
 class Step(Enum):
-    """What to do with the lease."""
+    """The next step with the lease."""
 
     CREATE = "create"
     TAKE = "take"
@@ -186,7 +186,7 @@ class Elector:
         return renewed
 
     async def _renewed(self) -> bool:
-        """Write over what we wrote last, without asking first; False when that is not so now."""
+        """Write over our last write without a read first; False when another one came between."""
         mine, self._mine = self._mine, None
         if mine is None:
             return False

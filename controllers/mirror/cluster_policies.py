@@ -54,7 +54,7 @@ class ClusterPolicies:
         period: float = PERIOD,
         ask_again: float = ASK_AGAIN,
     ) -> None:
-        """Without `store` nothing is written but what the policies' status says."""
+        """Without `store` only the policies' status is written."""
         self._client, self._ask_again = client, ask_again
         self._nodes: dict[Name, NodeAddresses] = {}
         self.conditions = PolicyConditions(client)
@@ -112,7 +112,7 @@ class ClusterPolicies:
             group.create_task(self.conditions.run())
 
     def node(self, name: Name, value: Node | None) -> None:
-        """A node is so now, or gone (None)."""
+        """Store a node; None: it is gone."""
         node_addresses = None
         if value is not None:
             addresses = [one for kind in ADDRESSES for one in value.addresses(kind)]
@@ -213,7 +213,7 @@ class _Reporting:
         return self.ready
 
     def put(self, name: Name, value: ClusterNetworkPolicy) -> None:
-        """A policy is so now."""
+        """Store a policy."""
         self._owner.conditions.remember(name, value)
         try:
             self._owner.convert(value)
@@ -221,11 +221,11 @@ class _Reporting:
             log.error("not enforced as written: %s", problem, extra={"object": str(name)})
 
     def gone(self, name: Name) -> None:
-        """It is gone."""
+        """Remove it."""
         self._owner.conditions.forget(name)
 
     def listed(self) -> None:
-        """All have been told."""
+        """Note that the list is complete."""
 
     async def run(self) -> None:
         """Follow until cancelled."""

@@ -72,7 +72,7 @@ Wanted = Mirrored | Kept | None
 
 @dataclass(frozen=True, slots=True)
 class Family(Generic[T]):
-    """What is mirrored: `convert` gives the resource, or None to leave what is stored.
+    """The mirrored objects: `convert` gives the resource, or None to leave the stored one.
 
     `owned` selects what this controller alone writes; `key` names an object's resource.
     """
@@ -85,7 +85,7 @@ class Family(Generic[T]):
 
 
 def decide(key: ResourceKey, desired: Wanted, stored: Entry | None) -> Change | None:
-    """What to write, or None for nothing. Pure."""
+    """The change to write, or None. Pure."""
     if isinstance(desired, Kept):
         return None
     if desired is None:
@@ -133,7 +133,7 @@ class Mirror(Generic[T]):
     # -- what the API says (the reflector's sink) -----------------------------------------------
 
     def put(self, name: Name, value: T) -> None:
-        """An object is so now."""
+        """Store an object."""
         key = self._family.key(name)
         try:
             conversion = self._family.convert(value)
@@ -150,7 +150,7 @@ class Mirror(Generic[T]):
         self._look(key)
 
     def gone(self, name: Name) -> None:
-        """It is gone."""
+        """Remove it."""
         key = self._family.key(name)
         self._wanted.pop(key, None)
         self._look(key)

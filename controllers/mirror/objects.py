@@ -67,7 +67,7 @@ class Pod(Object, kw_only=True):
 
 
 class ServiceSpec(msgspec.Struct):
-    """What is asked of a service, as far as its load-balancer addresses go."""
+    """The fields of a service that its load-balancer addresses depend on."""
 
     type: str = "ClusterIP"
     loadBalancerClass: str | None = None
@@ -83,7 +83,7 @@ class Service(Object, kw_only=True):
 
 
 class PolicyStatus(msgspec.Struct):
-    """What implementations report."""
+    """The reports of implementations."""
 
     conditions: list[Condition] | None = None
 

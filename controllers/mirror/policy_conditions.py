@@ -44,11 +44,11 @@ class PolicyConditions:
         return list(self._values.items())
 
     def remember(self, name: Name, value: ClusterNetworkPolicy) -> None:
-        """A policy is so now."""
+        """Store a policy."""
         self._values[name] = value
 
     def forget(self, name: Name) -> None:
-        """It is gone."""
+        """Remove it."""
         self._values.pop(name, None)
         self._problems.pop(name, None)
 

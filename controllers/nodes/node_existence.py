@@ -49,7 +49,7 @@ class NodeExistence:
         self.waiting: dict[str, str] = {}
 
     def is_back(self, node: str) -> None:
-        """It is there: its time begins anew when it goes again."""
+        """Note that a node exists: its time begins again when it goes."""
         self._since.pop(node, None)
         self.waiting.pop(node, None)
 

@@ -61,19 +61,19 @@ class NodeView:
         return sorted(self._called.get(kubernetes, ()))
 
     def put(self, name: Name, value: KubernetesNode) -> None:
-        """A node of Kubernetes is so now; only its labels count, heartbeats do not."""
+        """Store a node of Kubernetes; only its labels count, heartbeats do not."""
         labels = dict(value.metadata.labels or {})
         if self.kubernetes.get(name.name) != labels:
             self.kubernetes[name.name] = labels
             self._tell(*self.names_of(name.name))
 
     def gone(self, name: Name) -> None:
-        """It is gone."""
+        """Remove it."""
         self.kubernetes.pop(name.name, None)
         self._tell(*self.names_of(name.name))
 
     def listed(self) -> None:
-        """All have been told."""
+        """Note that the list is complete."""
         self._maybe_ready()
 
     async def run(self) -> None:

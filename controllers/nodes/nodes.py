@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 def endpoint_change(
     key: ResourceKey, want: HostEndpoint | None, entry: Entry | None
 ) -> Change | None:
-    """What to write so that a host endpoint is as wanted (NOD-2). Pure."""
+    """The change that makes a host endpoint the desired one (NOD-2). Pure."""
     if entry is None:
         return Put(key, want, ABSENT) if want else None
     if not host_endpoints.is_ours(entry.value):

@@ -51,7 +51,7 @@ class NodeState:
 
     @property
     def pods(self) -> list[Held]:
-        """What a restart moves."""
+        """The pods that a restart moves."""
         return [one for one in self.allocations if one.restart]
 
 
@@ -82,7 +82,7 @@ def plan(
     labels: Mapping[str, Mapping[str, str]],
     now: int = 0,
 ) -> Plan:
-    """What to do to move pool `old` to `new` (IPPool resources).
+    """The plan to move pool `old` to `new` (IPPool resources).
 
     `labels` of every Node; `now` in nanoseconds says which addresses have cooled down. Raises
     InvalidValue for a pool that cannot be used.

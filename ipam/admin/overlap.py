@@ -55,7 +55,7 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known to be taken. `hosts`: networks, addresses and routes of nodes."""
+    """The networks in use. `hosts`: networks, addresses and routes of nodes."""
 
     pools: tuple[Pool, ...] = ()
     blocks: tuple[IPNetwork, ...] = ()
@@ -72,7 +72,7 @@ class Facts:
 
 
 async def read_facts(store: Datastore, routes: Iterable[Taken] = ()) -> Facts:
-    """What the datastore knows, and `routes` that the caller has seen. Raises DatastoreError."""
+    """The networks of the datastore and the caller's `routes`. Raises DatastoreError."""
     stored = (await store.list(Selection("IPPool"))).entries
     blocks = (await store.list(Selection("Block"))).entries
     nodes = (await store.list(Selection("Node"))).entries
@@ -119,7 +119,7 @@ def node_networks(node: Node, blocks: Sequence[IPNetwork] = ()) -> list[Taken]:
 
 
 def problems(pool: IPPool, facts: Facts) -> list[str]:
-    """What a pool overlaps that is not its own, each in a few words. Pure."""
+    """The foreign networks that a pool overlaps, each in a few words. Pure."""
     network = pool.spec.network
     overlaps = [
         f"IPPool({other.name}) of {other.cidr}"

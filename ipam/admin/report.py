@@ -46,7 +46,7 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     owners: list[str] | None
 
     def identity(self) -> tuple[str, int | None]:
-        """What must be the same in every report."""
+        """The fields that must be the same in every report."""
         return self.handle, self.sequenceNumber
 
 
@@ -72,7 +72,7 @@ class ReportFile(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What a report says of its cluster."""
+    """The cluster that a report describes."""
 
     guid: str = ""
     type: str = ""
@@ -82,7 +82,7 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class Leaks:
-    """What all reports agree on, and what had to be forced."""
+    """The leaks that all reports agree on, and the warnings."""
 
     addresses: tuple[Release, ...]
     handles: tuple[tuple[str, int], ...]
@@ -91,7 +91,7 @@ class Leaks:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of the leaks; `refused`: given out anew since the reports."""
+    """The result of a release; `refused`: given out anew since the reports."""
 
     released: int
     already_free: int
@@ -165,7 +165,7 @@ def parse(name: str, raw: bytes) -> ReportFile:
 def merge(
     reports: Sequence[tuple[str, ReportFile]], cluster: Cluster, version: str, force: bool
 ) -> Leaks:
-    """What every report calls unused. Raises `MuslinError` when one must not be believed."""
+    """The allocations that every report calls unused. Raises `MuslinError` for a wrong report."""
     warnings: list[str] = []
     for name, report in reports:
         if report.clusterGUID != cluster.guid:

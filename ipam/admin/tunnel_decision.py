@@ -25,7 +25,7 @@ __all__ = [
 
 
 class Action(Enum):
-    """What is to be done about one tunnel's address."""
+    """The action for one tunnel's address."""
 
     KEEP = "the recorded address is ours"
     RENEW = "give back what our handle holds and assign another"
@@ -80,7 +80,7 @@ def _asks(tunnel: Tunnel, pool: Pool, node: Node, host_encryption: bool) -> bool
 def decide(
     tunnel: Tunnel, node: str, recorded: str, allocation: Allocation | None, asking: Asking
 ) -> Action:
-    """What to do; `allocation` is that of the recorded address, if there is one. Pure.
+    """The action for a tunnel; `allocation` is that of the recorded address, if any. Pure.
 
     An address of a disabled pool gives way to one of an open pool, as in Calico, so that the old
     pool runs empty. Without an open one it stays: Calico takes it away, and with it the way to

@@ -51,7 +51,7 @@ class PoolUsage:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What is known of one address: its pool and block where they exist, and who holds it."""
+    """One address: its pool and block where they exist, and its holder."""
 
     address: IPAddress
     pool: str
@@ -109,7 +109,7 @@ def summarize(
 
 
 async def who_has(store: Datastore, address: IPAddress) -> Holding:
-    """Who holds an address; `allocation` is None when it is free."""
+    """The holder of an address; `allocation` is None when it is free."""
     pools, stored = await _read(store)
     own = ip_network(address)
     pool = containing(pools, own)
@@ -158,7 +158,7 @@ async def _read(store: Datastore) -> tuple[list[Pool], list[Block]]:
 
 
 def _parts(cidr: IPNetwork, apart: Sequence[IPNetwork]) -> Iterator[IPNetwork]:
-    """What of a network is reserved; `apart` overlap nothing among themselves."""
+    """The reserved parts of a network; `apart` overlap nothing among themselves."""
     for net in apart:
         if net.version == cidr.version and net.overlaps(cidr):
             yield net if net.prefixlen >= cidr.prefixlen else cidr

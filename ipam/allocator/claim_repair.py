@@ -28,7 +28,7 @@ _ATTEMPTS = 10
 
 
 class State(Enum):
-    """What became of a claim that was said to be gone."""
+    """The result for a claim that was reported as gone."""
 
     NOT_OURS = "the block is gone or has another owner"
     STANDS = "the claim is there"

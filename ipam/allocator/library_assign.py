@@ -44,7 +44,7 @@ class AssignRequest:
 
 @dataclass(frozen=True, slots=True)
 class AssignResult:
-    """What was assigned, each address with its block's prefix length, and what was not.
+    """The assigned addresses, each with its block's prefix length, and the shortfall.
 
     `shortfall` says per family why fewer addresses came than were asked for.
     """

@@ -21,7 +21,7 @@ class Missing(Exception):
 
 
 def choose_release(draft: TransactionDraft, request: Release) -> tuple[Answer, Step]:
-    """What a handle gives back."""
+    """The addresses that a handle gives back."""
     companion = request.companion
     keys: list[Key] = [HandleKey(request.handle_id)]
     if companion:

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 async def readable(store: Datastore, keys: Sequence[BlockKey]) -> dict[BlockKey, Entry | None]:
-    """What the datastore holds under these keys, without the blocks that cannot be read.
+    """The stored entries of these keys, without the blocks that cannot be read.
 
     Those are neither free nor usable; each is logged, and the others serve (IPAM-13).
     """

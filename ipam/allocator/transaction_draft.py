@@ -27,7 +27,7 @@ Candidate = tuple[BlockKey, Collection[int]]
 
 @dataclass(slots=True)
 class Step:
-    """What one request would change."""
+    """The changes of one request."""
 
     handle_id: str
     attributes: Mapping[str, str] = field(default_factory=dict)
@@ -106,7 +106,7 @@ class TransactionDraft:
         return len(touched) + len(self._companions) + (companion is not None) <= limit
 
     def enter(self, step: Step) -> None:
-        """Take the step over."""
+        """Add the step to the draft."""
         self._seen.update(step.seen)
         for key, ordinals in step.given:
             edit = self._edits[key]

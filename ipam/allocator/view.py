@@ -40,7 +40,7 @@ async def beside() -> str:
 
 @dataclass
 class OwnNode:
-    """What the node that an allocator serves says of itself; it may be set later.
+    """The node's own knowledge of what runs there; it may be set later.
 
     `remembered`: the pods here have these addresses of a block, even if the datastore lacks them.
     `foreign`: why this machine is not known to be the node, and what runs here says nothing.
@@ -119,7 +119,7 @@ class View:
         return None if known[1] else entry
 
     def learn(self, entries: Mapping[Key, Entry | None]) -> None:
-        """Take over what the datastore just said."""
+        """Store entries that were just read."""
         for key, entry in entries.items():
             if entry is None and isinstance(key, BlockKey) and (known := self._entries.get(key)):
                 self._lost[key] = known

@@ -58,7 +58,7 @@ BORROW_SECONDS = 30.0
 
 
 class Worker:
-    """What one owner (`host`, a node's name or `blocks.LOAD_BALANCER`) has at hand."""
+    """The blocks of one owner (`host`, a node's name or `blocks.LOAD_BALANCER`), and their use."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Worker:
         self._affine = None
 
     def learn(self, entries: Mapping[Key, Entry | None]) -> None:
-        """Take over what the caller knows of the datastore, until `tidy`."""
+        """Store entries that the caller has read, until `tidy`."""
         self._view.learn(entries)
 
     def tidy(self) -> None:

@@ -71,7 +71,7 @@ class Collected:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """What one sweep found; `kept` by handle says why the rest is in use."""
+    """The result of one sweep; `kept` by handle says why the rest is in use."""
 
     collected: tuple[Collected, ...] = ()
     suspects: int = 0

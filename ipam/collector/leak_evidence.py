@@ -45,7 +45,7 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class LeakEvidence:
-    """What the node sees at one moment; None where it could not look.
+    """The node's observations at one moment; None where it could not look.
 
     `interfaces` are the names of the host's links, `sandboxes` the ids that the runtime
     knows in any state, `busy` the containers with a call in progress, `called` those
@@ -71,7 +71,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """What one dead container still holds, and the revisions of its endpoints."""
+    """The allocations of one dead container, and the revisions of its endpoints."""
 
     handle_id: str
     container_id: str

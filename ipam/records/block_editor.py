@@ -69,7 +69,7 @@ class BlockEditor:
         return [o for o in self._queue if o not in reserved][:count]
 
     def holder(self, ordinal: int) -> Attribute | None:
-        """Who holds an ordinal; None when it is free or cooling."""
+        """The holder of an ordinal; None when it is free or cooling."""
         attribute = self._attribute(self._allocations[ordinal])
         return None if attribute is None or attribute.releasedAt else attribute
 
@@ -218,5 +218,5 @@ def cooling(block: Block) -> Iterator[tuple[int, str]]:
 
 
 def release_stamp(now: int, cooldown: int) -> str:
-    """What a released address carries: the time where there is a cool-down, else nothing."""
+    """The stamp of a released address: the time where there is a cool-down, else empty."""
     return rfc3339_nano(now) if cooldown > 0 else ""

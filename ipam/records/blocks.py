@@ -70,7 +70,7 @@ def create(cidr: IPNetwork, owner: str | None, claimed_at: str | None, sequence:
 
 
 def problem(block: Block) -> str:
-    """What breaks IPAM-1 or IPAM-4 in a stored block, or an empty text."""
+    """The violation of IPAM-1 or IPAM-4 in a stored block, or an empty text."""
     try:
         count = size(network(block))
     except ValueError:

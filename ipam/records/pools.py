@@ -34,7 +34,7 @@ SERVICE = "LoadBalancer"
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """What allocation needs of an `IPPool` resource, and at which revision (0: not known).
+    """The fields of an `IPPool` that allocation needs, and its revision (0: not known).
 
     `disabled`: it gives no new address (a pool that is being removed is disabled, too);
     addresses in use, and all that leads to them, stay. `removed`: it is being removed.

@@ -27,7 +27,7 @@ from libcalico.model.resources.ipam import DEFAULT_IPAM_CONFIG
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Who uses an address, as its own object says: `Workload(ns/name)` or `Node(name)`.
+    """The user of an address: `Workload(ns/name)` or `Node(name)`.
 
     `pod` is `namespace/pod` where the endpoint names one.
     """

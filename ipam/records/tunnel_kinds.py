@@ -28,11 +28,11 @@ class Tunnel:
         return f"{self.handle_prefix}{node}"
 
     def attributes(self, node: str) -> dict[str, str]:
-        """What the allocation says of itself."""
+        """The attributes of the allocation."""
         return {"node": node, "type": self.attribute}
 
     def recorded(self, node: Node) -> str:
-        """What the Node says; empty where it says nothing."""
+        """The address recorded in the Node; empty where there is none."""
         holder = getattr(node.spec, self.part) if self.part else node.spec
         return getattr(holder, self.field, "") or "" if holder is not None else ""
 

@@ -67,7 +67,7 @@ class Backlog:
             self._decoded[peer] = self._decoded.get(peer, 0) + len(line)
 
     def taken(self) -> None:
-        """All events were taken."""
+        """Note that the agent has read all events."""
         if self._decoded:
             with self._lock:
                 for peer, size in self._decoded.items():

@@ -29,12 +29,12 @@ _OPEN_WAIT = 30
 
 
 def relay_command(socket_path: Path) -> list[str]:
-    """What ExaBGP runs as its API process."""
+    """The command that ExaBGP runs as its API process."""
     return [sys.executable, "-I", "-S", str(RELAY), str(socket_path)]
 
 
 async def validate(configuration: Path, uid: int) -> str:
-    """What ExaBGP says against a configuration file; empty if it accepts it."""
+    """ExaBGP's complaint about a configuration file; empty if it accepts it."""
     process = await asyncio.create_subprocess_exec(
         *command("validate", configuration, uid),
         stdin=subprocess.DEVNULL,

@@ -23,7 +23,7 @@ class Failures:
         self.start_failed = False
 
     def forget(self) -> None:
-        """It has not failed."""
+        """Forget the failures."""
         self.count, self.trouble = 0, ""
 
     def settled(self, seconds: float) -> None:

@@ -28,7 +28,7 @@ class Keyless:
         self._peers = []
 
     def conditions(self) -> list[tuple[str, str]]:
-        """Who is not let in, for an operator."""
+        """Conditions for an operator: peers that cannot connect."""
         why = (
             "the kernel has no room for its key beside the others (net.core.optmem_max of this "
             "node): it is dialled, and not let in"

@@ -95,7 +95,7 @@ class Offers:
         self._unfit.clear()
 
     def sent(self, address: IPAddress) -> int:
-        """How many routes a peer is told now."""
+        """The number of routes offered to a peer now."""
         return self._sent.get(address, 0) - len(self._unfit.get(address, ()))
 
     def conditions(self) -> list[tuple[str, str]]:
@@ -180,7 +180,7 @@ class Offers:
     def _whole(
         self, address: IPAddress, hearing: Hearing, families: frozenset[Family]
     ) -> tuple[list[bytes], int]:
-        """All that a peer is to hear of these families, and how many routes that is.
+        """All messages of these families for a peer, and the number of routes in them.
 
         What several peers are meant to hear is written once for all of equal terms: a hundred
         sessions that begin together cost one table, not a hundred.
@@ -220,7 +220,7 @@ class Offers:
         unfit: Collection[tuple[IPNetwork, str]],
         nets: Collection[IPNetwork],
     ) -> None:
-        """These of `nets` cannot be told to these peers, the others can (OFR-1)."""
+        """Note which of `nets` cannot be offered to these peers; the others can (OFR-1)."""
         self._forget_unfit(peers, nets)
         for net, why in unfit:
             for address in peers:

@@ -106,7 +106,7 @@ _FAMILIES = {family.value: family for family in Family}
 
 
 def decode(line: bytes) -> Line:
-    """What one line says; None for what does not concern us."""
+    """The event of one line; None for a line that does not concern us."""
     if line.startswith(_UPDATE):
         return _update(line)
     if not line.startswith(b"{"):

@@ -21,7 +21,7 @@ from bgp.speaker.interface import IPAddress, Peer
 
 Peers = dict[IPAddress, Peer]
 Complaint = Callable[[Collection[Peer]], Awaitable[str]]
-"""What ExaBGP says against a configuration of these peers; empty if it takes it."""
+"""ExaBGP's complaint about a configuration of these peers; empty if it accepts it."""
 
 RETRY = 60.0
 """Seconds until the same configuration is tried once more."""

@@ -46,7 +46,7 @@ class RunDirectory:
         fresh.rename(self._configuration)
 
     async def complaint(self, peers: Collection[Peer]) -> str:
-        """What ExaBGP says against a configuration of these peers; empty if it takes it."""
+        """ExaBGP's complaint about a configuration of these peers; empty if it accepts it."""
         trial = self._configuration.with_suffix(".trial")
         try:
             self._write(trial, {peer.address: peer for peer in peers})

@@ -83,7 +83,7 @@ class Session:
         return Hearing(said.session, said.families & frozenset(self.peer.families), terms)
 
     def stop(self, reason: DownReason, words: str) -> tuple[DownReason, str]:
-        """It ended; why, in the end: our own reason stands before ExaBGP's words."""
+        """End the session; returns the reason: ours, if there is one, else ExaBGP's."""
         ending, self.ending, self.up = self.ending, None, False
         self._paths.clear()
         return (ending.reason, ending.detail) if ending else (reason, words)
@@ -179,7 +179,7 @@ class Penalties:
         return {address: peer for address, peer in peers.items() if address not in self._until}
 
     def conditions(self, now: float) -> list[tuple[str, str]]:
-        """Who is out, for an operator."""
+        """Conditions for an operator: peers that are held down."""
         return [
             (
                 f"BGP peer {address}",

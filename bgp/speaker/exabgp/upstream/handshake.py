@@ -21,7 +21,7 @@ from bgp.speaker.exabgp.upstream.exabgp_types import ConnectedPeer
 
 
 def open_confirm() -> None:
-    """What waits between the OPENs and an Established session.
+    """The wait between the OPENs and an Established session is idle and safe.
 
     - For the first KEEPALIVE it sleeps. ExaBGP asks again at once, at a full processor, for
       the hold time, where a peer sends its OPEN and then stays silent.

@@ -32,7 +32,7 @@ MAX_TTL, DEFAULT_TTL = 255, -1  # -1: the kernel's own (`man 7 ip`, `man 7 ipv6`
 
 
 class _Sockets:
-    """What the listening sockets must be, for all peers together.
+    """The desired listening sockets of all peers together.
 
     `keys`: of each family, the key of each peer. `anywhere`: the ports, each with its family, that
     are open on all addresses. `refused`: of each family, the peers whose key the kernel refused.
@@ -96,7 +96,7 @@ def keys_before_listening(sockets: _Sockets) -> None:
         return opened
 
     def has_its_keys(*_: object) -> None:
-        """What ExaBGP does for one peer at a time is done."""
+        """ExaBGP's way, one peer at a time, is not needed."""
 
     listener.Listener._new_socket, listener.md5 = make_with_keys, has_its_keys
 

@@ -177,7 +177,7 @@ def commands() -> None:
 
 
 def _nothing(_: str) -> None:
-    """It was said to hear the answer."""
+    """The command `ping` has no effect but its answer."""
 
 
 def _send(rest: str) -> None:
