@@ -19,7 +19,7 @@ API_VERSION = "projectcalico.org/v3"
 Duration = Annotated[str, msgspec.Meta(extra={"go": "duration"})]
 """Go's text of a duration, `1m30s`; `defaults` makes it canonical (`90s` is `1m30s`)."""
 
-R = TypeVar("R", bound=msgspec.Struct)
+R = TypeVar("R", bound="APIObject")
 
 
 class OwnerReference(Struct, frozen=True):
@@ -76,6 +76,14 @@ class Metadata(Struct, frozen=True):
     managedFields: list[ManagedFieldsEntry] = []
 
 
+class APIObject(Struct, frozen=True, kw_only=True):
+    """The members of every resource; each kind sets `kind` and adds its spec and status."""
+
+    kind: str = always("")
+    apiVersion: str = always(API_VERSION)
+    metadata: Metadata
+
+
 def now_text(now: datetime | None = None) -> str:
     """A time as Calico writes it: `2026-08-22T10:11:12Z`; the current time by default."""
     return (now or datetime.now(UTC)).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -87,7 +95,7 @@ def stamp(resource: R, now: datetime | None = None) -> R:
     A stored v3 object always has both (docs/reference/data-model.md#resource-values, Create). The
     datastore stamps what it creates; stamp first where the exact bytes are needed before the write.
     """
-    metadata: Metadata = resource.metadata  # type: ignore[attr-defined]
+    metadata = resource.metadata
     if metadata.uid and metadata.creationTimestamp:
         return resource
     fresh = msgspec.structs.replace(

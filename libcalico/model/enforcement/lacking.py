@@ -7,8 +7,8 @@ An agent calls `update` for each change and `conditions` for its status. The fie
 from __future__ import annotations
 
 import logging
-from typing import Any
 
+from libcalico.model.base.meta import APIObject
 from libcalico.model.enforcement.table import not_enforced
 from libcalico.model.keys import Key
 
@@ -20,7 +20,7 @@ class Lacking:
         self._log = log
         self._notices: dict[Key, tuple[str, ...]] = {}
 
-    def update(self, subject: Key, resource: Any | None) -> None:
+    def update(self, subject: Key, resource: APIObject | None) -> None:
         """Receive an object (None: deleted) and log the fields that it newly sets in vain."""
         notices: tuple[str, ...] = ()
         if resource is None and subject not in self._notices:

@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import msgspec
 
+from libcalico.model.base.meta import APIObject
 from libcalico.model.base.overlay import item_struct, struct_fields
 from libcalico.model.enforcement.states import Row, State
 from libcalico.model.resources.rules import Rule
@@ -33,7 +33,7 @@ INSTEAD = {
 """The effect of a rule with a match that is not enforced: never wider than the rule."""
 
 
-def not_enforced(resource: Any) -> list[tuple[str, str]]:
+def not_enforced(resource: APIObject) -> list[tuple[str, str]]:
     """(field path, reason) of every field that a resource sets without effect."""
     return list(_walk(resource.kind, resource, "", "", ""))
 

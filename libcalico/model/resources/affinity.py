@@ -12,7 +12,7 @@ from __future__ import annotations
 from msgspec.structs import force_setattr
 
 from libcalico.model.base.base import Struct, always
-from libcalico.model.base.meta import API_VERSION, Metadata
+from libcalico.model.base.meta import APIObject
 
 
 class BlockAffinitySpec(Struct, frozen=True):
@@ -30,12 +30,10 @@ class BlockAffinitySpec(Struct, frozen=True):
             force_setattr(self, "deleted", self.deleted == "true")
 
 
-class BlockAffinityResource(Struct, frozen=True, kw_only=True):
+class BlockAffinityResource(APIObject, frozen=True, kw_only=True):
     """A claim on a block, as an API object."""
 
     kind: str = always("BlockAffinity")
-    apiVersion: str = always(API_VERSION)
-    metadata: Metadata
     spec: BlockAffinitySpec = always(BlockAffinitySpec())
 
 
@@ -47,12 +45,10 @@ class _StoredSpec(Struct, frozen=True):
     deleted: str = always("false")
 
 
-class StoredBlockAffinity(Struct, frozen=True, kw_only=True):
+class StoredBlockAffinity(APIObject, frozen=True, kw_only=True):
     """The resource as etcd holds it."""
 
     kind: str = always("BlockAffinity")
-    apiVersion: str = always(API_VERSION)
-    metadata: Metadata
     spec: _StoredSpec = always(_StoredSpec())
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from msgspec.structs import force_setattr
 
 from libcalico.model.base.base import Struct, always
-from libcalico.model.base.meta import API_VERSION, Duration, Metadata
+from libcalico.model.base.meta import APIObject, Duration
 from libcalico.model.base.numorstring import ASNumber, as_number
 
 
@@ -75,12 +75,10 @@ class BGPConfigurationSpec(Struct, frozen=True):
             force_setattr(self, "asNumber", as_number(self.asNumber))
 
 
-class BGPConfiguration(Struct, frozen=True, kw_only=True):
+class BGPConfiguration(APIObject, frozen=True, kw_only=True):
     """BGP settings."""
 
     kind: str = always("BGPConfiguration")
-    apiVersion: str = always(API_VERSION)
-    metadata: Metadata
     spec: BGPConfigurationSpec = always(BGPConfigurationSpec())
 
 
@@ -113,10 +111,8 @@ class BGPPeerSpec(Struct, frozen=True):
             force_setattr(self, "localASNumber", as_number(self.localASNumber))
 
 
-class BGPPeer(Struct, frozen=True, kw_only=True):
+class BGPPeer(APIObject, frozen=True, kw_only=True):
     """A BGP peering."""
 
     kind: str = always("BGPPeer")
-    apiVersion: str = always(API_VERSION)
-    metadata: Metadata
     spec: BGPPeerSpec = always(BGPPeerSpec())

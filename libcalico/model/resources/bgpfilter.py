@@ -9,7 +9,7 @@ from __future__ import annotations
 from msgspec.structs import force_setattr
 
 from libcalico.model.base.base import Struct, always
-from libcalico.model.base.meta import API_VERSION, Metadata
+from libcalico.model.base.meta import APIObject
 from libcalico.model.base.numorstring import ASNumber, as_number
 
 
@@ -84,10 +84,8 @@ class BGPFilterSpec(Struct, frozen=True):
     importV6: list[BGPFilterRule] = []
 
 
-class BGPFilter(Struct, frozen=True, kw_only=True):
+class BGPFilter(APIObject, frozen=True, kw_only=True):
     """A named list of rules that BGPPeers refer to."""
 
     kind: str = always("BGPFilter")
-    apiVersion: str = always(API_VERSION)
-    metadata: Metadata
     spec: BGPFilterSpec = always(BGPFilterSpec())

@@ -7,7 +7,7 @@ from msgspec.structs import force_setattr
 
 from libcalico.model.base import numorstring
 from libcalico.model.base.base import Struct, always
-from libcalico.model.base.meta import API_VERSION, Condition, Metadata
+from libcalico.model.base.meta import APIObject, Condition
 
 
 class ClusterInformationSpec(Struct, frozen=True):
@@ -20,12 +20,10 @@ class ClusterInformationSpec(Struct, frozen=True):
     variant: str = ""
 
 
-class ClusterInformation(Struct, frozen=True, kw_only=True):
+class ClusterInformation(APIObject, frozen=True, kw_only=True):
     """The one object named `default`."""
 
     kind: str = always("ClusterInformation")
-    apiVersion: str = always(API_VERSION)
-    metadata: Metadata
     spec: ClusterInformationSpec = always(ClusterInformationSpec())
 
 
@@ -54,11 +52,9 @@ class TierStatus(Struct, frozen=True):
     conditions: list[Condition] = []
 
 
-class Tier(Struct, frozen=True, kw_only=True):
+class Tier(APIObject, frozen=True, kw_only=True):
     """A tier of policies."""
 
     kind: str = always("Tier")
-    apiVersion: str = always(API_VERSION)
-    metadata: Metadata
     spec: TierSpec = always(TierSpec())
     status: TierStatus = always(TierStatus())

@@ -9,7 +9,7 @@ Tested in tests/libcalico/test_golden.py.
 from __future__ import annotations
 
 from libcalico.model.base.base import Struct, always
-from libcalico.model.base.meta import API_VERSION, Duration, Metadata
+from libcalico.model.base.meta import APIObject, Duration
 
 
 class Template(Struct, frozen=True):
@@ -95,11 +95,9 @@ class KubeControllersConfigurationStatus(Struct, frozen=True):
     environmentVars: dict[str, str] = {}
 
 
-class KubeControllersConfiguration(Struct, frozen=True, kw_only=True):
+class KubeControllersConfiguration(APIObject, frozen=True, kw_only=True):
     """The one object named `default`."""
 
     kind: str = always("KubeControllersConfiguration")
-    apiVersion: str = always(API_VERSION)
-    metadata: Metadata
     spec: KubeControllersConfigurationSpec = always(KubeControllersConfigurationSpec())
     status: KubeControllersConfigurationStatus = always(KubeControllersConfigurationStatus())

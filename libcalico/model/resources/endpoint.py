@@ -10,7 +10,7 @@ from msgspec.structs import force_setattr
 
 from libcalico.model.base import numorstring
 from libcalico.model.base.base import Struct, always
-from libcalico.model.base.meta import API_VERSION, Metadata
+from libcalico.model.base.meta import APIObject
 
 
 class IPNAT(Struct, frozen=True, kw_only=True):
@@ -76,10 +76,8 @@ class WorkloadEndpointSpec(Struct, frozen=True):
     qosControls: QoSControls | None = None
 
 
-class WorkloadEndpoint(Struct, frozen=True, kw_only=True):
+class WorkloadEndpoint(APIObject, frozen=True, kw_only=True):
     """A workload's interface, on a node."""
 
     kind: str = always("WorkloadEndpoint")
-    apiVersion: str = always(API_VERSION)
-    metadata: Metadata
     spec: WorkloadEndpointSpec = always(WorkloadEndpointSpec())

@@ -13,7 +13,7 @@ from msgspec.structs import force_setattr
 
 from libcalico.model.base import numorstring
 from libcalico.model.base.base import Struct, always
-from libcalico.model.base.meta import API_VERSION, Duration, Metadata
+from libcalico.model.base.meta import APIObject, Duration
 from libcalico.model.resources.felix_values import (
     BPFConntrackTimeouts,
     HealthTimeoutOverride,
@@ -234,10 +234,8 @@ class FelixConfigurationSpec(Struct, frozen=True):
         return fields
 
 
-class FelixConfiguration(Struct, frozen=True, kw_only=True):
+class FelixConfiguration(APIObject, frozen=True, kw_only=True):
     """Felix's parameters: `default`, `node.<name>`, or any name with a `nodeSelector`."""
 
     kind: str = always("FelixConfiguration")
-    apiVersion: str = always(API_VERSION)
-    metadata: Metadata
     spec: FelixConfigurationSpec = always(FelixConfigurationSpec())

@@ -10,7 +10,7 @@ from msgspec.structs import force_setattr
 
 from libcalico.model.base import numorstring
 from libcalico.model.base.base import Struct, always
-from libcalico.model.base.meta import API_VERSION, Metadata
+from libcalico.model.base.meta import APIObject
 
 
 class EndpointPort(Struct, frozen=True, kw_only=True):
@@ -35,10 +35,8 @@ class HostEndpointSpec(Struct, frozen=True):
     ports: list[EndpointPort] = []
 
 
-class HostEndpoint(Struct, frozen=True, kw_only=True):
+class HostEndpoint(APIObject, frozen=True, kw_only=True):
     """An interface of a node."""
 
     kind: str = always("HostEndpoint")
-    apiVersion: str = always(API_VERSION)
-    metadata: Metadata
     spec: HostEndpointSpec = always(HostEndpointSpec())

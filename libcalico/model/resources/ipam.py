@@ -7,7 +7,7 @@ Tested in tests/libcalico/test_golden.py and tests/ipam/test_blocks.py.
 from __future__ import annotations
 
 from libcalico.model.base.base import Struct, always
-from libcalico.model.base.meta import API_VERSION, Metadata
+from libcalico.model.base.meta import APIObject
 
 CONFIRMED, PENDING, PENDING_DELETION = "confirmed", "pending", "pendingDeletion"
 
@@ -90,10 +90,8 @@ class IPAMConfigurationSpec(Struct, frozen=True):
     ipCooldownSeconds: int = 0
 
 
-class IPAMConfiguration(Struct, frozen=True, kw_only=True):
+class IPAMConfiguration(APIObject, frozen=True, kw_only=True):
     """The v3 resource named `default`."""
 
     kind: str = always("IPAMConfiguration")
-    apiVersion: str = always(API_VERSION)
-    metadata: Metadata
     spec: IPAMConfigurationSpec = always(IPAMConfigurationSpec())

@@ -7,7 +7,7 @@ Tested in tests/libcalico/test_golden.py.
 from __future__ import annotations
 
 from libcalico.model.base.base import Struct, always
-from libcalico.model.base.meta import API_VERSION, Metadata
+from libcalico.model.base.meta import APIObject
 
 
 class WorkloadIdentifier(Struct, frozen=True):
@@ -48,10 +48,8 @@ class LiveMigrationSpec(Struct, frozen=True):
     target: LiveMigrationTarget | None = None
 
 
-class LiveMigration(Struct, frozen=True, kw_only=True):
+class LiveMigration(APIObject, frozen=True, kw_only=True):
     """A move of a running workload."""
 
     kind: str = always("LiveMigration")
-    apiVersion: str = always(API_VERSION)
-    metadata: Metadata
     spec: LiveMigrationSpec = always(LiveMigrationSpec())

@@ -6,7 +6,7 @@ from __future__ import annotations
 from msgspec.structs import force_setattr
 
 from libcalico.model.base.base import Struct, always
-from libcalico.model.base.meta import API_VERSION, Metadata
+from libcalico.model.base.meta import APIObject
 from libcalico.model.base.numorstring import ASNumber, as_number
 
 
@@ -74,11 +74,9 @@ class NodeStatus(Struct, frozen=True):
     podCIDRs: list[str] = []
 
 
-class Node(Struct, frozen=True, kw_only=True):
+class Node(APIObject, frozen=True, kw_only=True):
     """A node of the cluster."""
 
     kind: str = always("Node")
-    apiVersion: str = always(API_VERSION)
-    metadata: Metadata
     spec: NodeSpec = always(NodeSpec())
     status: NodeStatus = always(NodeStatus())

@@ -7,7 +7,7 @@ Tested in tests/libcalico/test_golden.py.
 from __future__ import annotations
 
 from libcalico.model.base.base import Struct, always
-from libcalico.model.base.meta import API_VERSION, Metadata
+from libcalico.model.base.meta import APIObject
 
 
 class CalicoNodeStatusSpec(Struct, frozen=True):
@@ -88,11 +88,9 @@ class CalicoNodeStatusStatus(Struct, frozen=True):
     routes: CalicoNodeBGPRouteStatus = always(CalicoNodeBGPRouteStatus())
 
 
-class CalicoNodeStatus(Struct, frozen=True, kw_only=True):
+class CalicoNodeStatus(APIObject, frozen=True, kw_only=True):
     """A request for a report, and the report."""
 
     kind: str = always("CalicoNodeStatus")
-    apiVersion: str = always(API_VERSION)
-    metadata: Metadata
     spec: CalicoNodeStatusSpec = always(CalicoNodeStatusSpec())
     status: CalicoNodeStatusStatus = always(CalicoNodeStatusStatus())

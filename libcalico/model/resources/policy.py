@@ -16,7 +16,7 @@ from msgspec.structs import force_setattr, replace
 
 from libcalico.model.base import numorstring
 from libcalico.model.base.base import Struct, always
-from libcalico.model.base.meta import API_VERSION, Metadata
+from libcalico.model.base.meta import APIObject
 from libcalico.model.resources.rules import Rule
 from libcalico.model.resources.staged import StagedGlobalNetworkPolicy, StagedNetworkPolicy
 
@@ -47,12 +47,10 @@ class NetworkPolicySpec(Struct, frozen=True):
         force_setattr(self, "order", numorstring.order(self.order))
 
 
-class NetworkPolicy(Struct, frozen=True, kw_only=True):
+class NetworkPolicy(APIObject, frozen=True, kw_only=True):
     """A policy of one namespace."""
 
     kind: str = always("NetworkPolicy")
-    apiVersion: str = always(API_VERSION)
-    metadata: Metadata
     spec: NetworkPolicySpec = always(NetworkPolicySpec())
 
 
@@ -76,12 +74,10 @@ class GlobalNetworkPolicySpec(Struct, frozen=True):
         force_setattr(self, "order", numorstring.order(self.order))
 
 
-class GlobalNetworkPolicy(Struct, frozen=True, kw_only=True):
+class GlobalNetworkPolicy(APIObject, frozen=True, kw_only=True):
     """A policy of the whole cluster."""
 
     kind: str = always("GlobalNetworkPolicy")
-    apiVersion: str = always(API_VERSION)
-    metadata: Metadata
     spec: GlobalNetworkPolicySpec = always(GlobalNetworkPolicySpec())
 
 

@@ -10,7 +10,7 @@ from ipaddress import ip_network
 
 from libcalico.errors import InvalidValue
 from libcalico.model.base.base import Struct, always
-from libcalico.model.base.meta import API_VERSION, Condition, Metadata
+from libcalico.model.base.meta import APIObject, Condition
 from libcalico.model.keys import IPNetwork
 
 
@@ -45,11 +45,9 @@ class IPPoolStatus(Struct, frozen=True):
     conditions: list[Condition] = []
 
 
-class IPPool(Struct, frozen=True, kw_only=True):
+class IPPool(APIObject, frozen=True, kw_only=True):
     """A pool of addresses."""
 
     kind: str = always("IPPool")
-    apiVersion: str = always(API_VERSION)
-    metadata: Metadata
     spec: IPPoolSpec
     status: IPPoolStatus | None = None

@@ -6,7 +6,7 @@ Tested in tests/libcalico/test_golden.py.
 from __future__ import annotations
 
 from libcalico.model.base.base import Struct, always
-from libcalico.model.base.meta import API_VERSION, Metadata
+from libcalico.model.base.meta import APIObject, Metadata
 from libcalico.model.resources.rules import Rule
 
 DEFAULT_ALLOW = "projectcalico-default-allow"
@@ -20,12 +20,10 @@ class ProfileSpec(Struct, frozen=True):
     labelsToApply: dict[str, str] = {}
 
 
-class Profile(Struct, frozen=True, kw_only=True):
+class Profile(APIObject, frozen=True, kw_only=True):
     """A profile of endpoints."""
 
     kind: str = always("Profile")
-    apiVersion: str = always(API_VERSION)
-    metadata: Metadata
     spec: ProfileSpec = always(ProfileSpec())
 
 

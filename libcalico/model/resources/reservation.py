@@ -7,7 +7,7 @@ Tested in tests/libcalico/test_golden.py.
 from __future__ import annotations
 
 from libcalico.model.base.base import Struct, always
-from libcalico.model.base.meta import API_VERSION, Metadata
+from libcalico.model.base.meta import APIObject
 
 
 class IPReservationSpec(Struct, frozen=True):
@@ -16,10 +16,8 @@ class IPReservationSpec(Struct, frozen=True):
     reservedCIDRs: list[str] = []
 
 
-class IPReservation(Struct, frozen=True, kw_only=True):
+class IPReservation(APIObject, frozen=True, kw_only=True):
     """Addresses that automatic assignment leaves alone."""
 
     kind: str = always("IPReservation")
-    apiVersion: str = always(API_VERSION)
-    metadata: Metadata
     spec: IPReservationSpec = always(IPReservationSpec())

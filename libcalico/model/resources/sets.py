@@ -7,7 +7,7 @@ Tested in tests/libcalico/test_golden.py and tests/libcalico/test_policy_model.p
 from __future__ import annotations
 
 from libcalico.model.base.base import Struct, always
-from libcalico.model.base.meta import API_VERSION, Metadata
+from libcalico.model.base.meta import APIObject
 
 
 class NetworkSetSpec(Struct, frozen=True):
@@ -16,19 +16,15 @@ class NetworkSetSpec(Struct, frozen=True):
     nets: list[str] = []
 
 
-class NetworkSet(Struct, frozen=True, kw_only=True):
+class NetworkSet(APIObject, frozen=True, kw_only=True):
     """A set of one namespace; selected like its endpoints."""
 
     kind: str = always("NetworkSet")
-    apiVersion: str = always(API_VERSION)
-    metadata: Metadata
     spec: NetworkSetSpec = always(NetworkSetSpec())
 
 
-class GlobalNetworkSet(Struct, frozen=True, kw_only=True):
+class GlobalNetworkSet(APIObject, frozen=True, kw_only=True):
     """A set that lies in no namespace."""
 
     kind: str = always("GlobalNetworkSet")
-    apiVersion: str = always(API_VERSION)
-    metadata: Metadata
     spec: NetworkSetSpec = always(NetworkSetSpec())

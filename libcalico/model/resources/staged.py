@@ -10,7 +10,7 @@ from msgspec.structs import force_setattr
 
 from libcalico.model.base import numorstring
 from libcalico.model.base.base import Struct, always
-from libcalico.model.base.meta import API_VERSION, Metadata
+from libcalico.model.base.meta import APIObject
 from libcalico.model.resources.rules import Rule
 
 
@@ -31,12 +31,10 @@ class StagedNetworkPolicySpec(Struct, frozen=True):
         force_setattr(self, "order", numorstring.order(self.order))
 
 
-class StagedNetworkPolicy(Struct, frozen=True, kw_only=True):
+class StagedNetworkPolicy(APIObject, frozen=True, kw_only=True):
     """A policy of one namespace, not yet in force."""
 
     kind: str = always("StagedNetworkPolicy")
-    apiVersion: str = always(API_VERSION)
-    metadata: Metadata
     spec: StagedNetworkPolicySpec = always(StagedNetworkPolicySpec())
 
 
@@ -61,12 +59,10 @@ class StagedGlobalNetworkPolicySpec(Struct, frozen=True):
         force_setattr(self, "order", numorstring.order(self.order))
 
 
-class StagedGlobalNetworkPolicy(Struct, frozen=True, kw_only=True):
+class StagedGlobalNetworkPolicy(APIObject, frozen=True, kw_only=True):
     """A policy of the whole cluster, not yet in force."""
 
     kind: str = always("StagedGlobalNetworkPolicy")
-    apiVersion: str = always(API_VERSION)
-    metadata: Metadata
     spec: StagedGlobalNetworkPolicySpec = always(StagedGlobalNetworkPolicySpec())
 
 
@@ -132,10 +128,8 @@ class StagedKubernetesNetworkPolicySpec(Struct, frozen=True):
     policyTypes: list[str] = []
 
 
-class StagedKubernetesNetworkPolicy(Struct, frozen=True, kw_only=True):
+class StagedKubernetesNetworkPolicy(APIObject, frozen=True, kw_only=True):
     """A Kubernetes NetworkPolicy, not yet in force."""
 
     kind: str = always("StagedKubernetesNetworkPolicy")
-    apiVersion: str = always(API_VERSION)
-    metadata: Metadata
     spec: StagedKubernetesNetworkPolicySpec = always(StagedKubernetesNetworkPolicySpec())
