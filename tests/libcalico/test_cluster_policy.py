@@ -38,10 +38,10 @@ def policy(tier: str = "Admin", subject: Any = SPACE, **rules: Any) -> dict[str,
 
 def made(nodes: Any = NODES, **rules: Any) -> tuple[list[Rule], list[Rule], list[str]]:
     conversion = convert(policy(**rules), nodes)
-    found = conversion.resource
-    assert isinstance(found, GlobalNetworkPolicy)
-    assert problems(apply_defaults(found)) == []
-    return found.spec.ingress, found.spec.egress, [one.field for one in conversion.dropped]
+    resource = conversion.resource
+    assert isinstance(resource, GlobalNetworkPolicy)
+    assert problems(apply_defaults(resource)) == []
+    return resource.spec.ingress, resource.spec.egress, [one.field for one in conversion.dropped]
 
 
 def egress(*peers: Any, action: str = "Accept", **more: Any) -> list[dict[str, Any]]:
@@ -51,21 +51,21 @@ def egress(*peers: Any, action: str = "Accept", **more: Any) -> list[dict[str, A
 @pytest.mark.promise("F-72")
 @pytest.mark.parametrize(("tier", "ours"), [("Admin", "kube-admin"), ("Baseline", "kube-baseline")])
 def test_tier_priority_subject_and_directions(tier: str, ours: str) -> None:
-    found, dropped = cluster_policy(policy(tier, egress=egress(SPACE)))
+    converted, dropped = cluster_policy(policy(tier, egress=egress(SPACE)))
     assert not dropped
-    assert found.metadata.name == "kcnp.fence"
-    spec = found.spec
+    assert converted.metadata.name == "kcnp.fence"
+    spec = converted.spec
     assert (spec.tier, spec.order, spec.types) == (ours, 7, ["Egress"])
     assert (spec.namespaceSelector, spec.selector) == ("team == 'a'", PODS)
     subject = {
         "pods": {"namespaceSelector": {}, "podSelector": {"matchLabels": {"app": "web"}}},
     }
-    found, _ = cluster_policy(policy(tier, subject, ingress=[]))
-    assert (found.spec.namespaceSelector, found.spec.selector) == (
+    converted, _ = cluster_policy(policy(tier, subject, ingress=[]))
+    assert (converted.spec.namespaceSelector, converted.spec.selector) == (
         "all()",
         f"{PODS} && app == 'web'",
     )
-    assert found.spec.types == []
+    assert converted.spec.types == []
 
 
 def test_actions_and_names_of_rules_in_their_order() -> None:
@@ -82,7 +82,7 @@ def test_actions_and_names_of_rules_in_their_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("protocols", "wanted"),
+    ("protocols", "expected"),
     [
         ([{"tcp": {}}], [("TCP", [])]),
         ([{"udp": {"destinationPort": {"number": 53}}}], [("UDP", [53])]),
@@ -98,36 +98,36 @@ def test_actions_and_names_of_rules_in_their_order() -> None:
         ([{"destinationNamedPort": "web"}], [(p, ["web"]) for p in ("SCTP", "TCP", "UDP")]),
     ],
 )
-def test_protocols_and_ports(protocols: Any, wanted: Any) -> None:
-    _, found, dropped = made(egress=egress(SPACE, protocols=protocols))
+def test_protocols_and_ports(protocols: Any, expected: Any) -> None:
+    _, rules, dropped = made(egress=egress(SPACE, protocols=protocols))
     assert not dropped
-    assert [(rule.protocol, rule.destination.ports) for rule in found] == wanted
+    assert [(rule.protocol, rule.destination.ports) for rule in rules] == expected
 
 
 def test_networks_of_both_families_are_rules_of_one_family() -> None:
     nets = ["10.0.0.0/8", "fd00::1/64", "10.0.0.0/8"]
-    _, found, dropped = made(egress=egress({"networks": nets}))
+    _, rules, dropped = made(egress=egress({"networks": nets}))
     assert not dropped
-    assert [rule.destination.nets for rule in found] == [["10.0.0.0/8"], ["fd00::/64"]]
+    assert [rule.destination.nets for rule in rules] == [["10.0.0.0/8"], ["fd00::/64"]]
 
 
 def test_nodes_are_their_addresses() -> None:
     everywhere = egress({"nodes": {}})
-    _, found, _ = made(egress=everywhere)
-    assert [rule.destination.nets for rule in found] == [
+    _, rules, _ = made(egress=everywhere)
+    assert [rule.destination.nets for rule in rules] == [
         ["192.168.0.1/32", "192.168.0.2/32"],
         ["fd00::2/128"],
     ]
     some = egress({"nodes": {"matchLabels": {"zone": "b"}}})
-    _, found, _ = made(egress=some)
-    assert [rule.destination.nets for rule in found] == [["192.168.0.1/32"]]
-    _, found, dropped = made(egress=egress({"nodes": {"matchLabels": {"zone": "c"}}}))
-    assert (found, dropped) == ([], [])
+    _, rules, _ = made(egress=some)
+    assert [rule.destination.nets for rule in rules] == [["192.168.0.1/32"]]
+    _, rules, dropped = made(egress=egress({"nodes": {"matchLabels": {"zone": "c"}}}))
+    assert (rules, dropped) == ([], [])
     assert speaks_of_nodes(policy(egress=some))
     assert not speaks_of_nodes(policy(egress=egress(SPACE)))
     many = [NodeAddresses({}, (f"10.0.{n // 250}.{n % 250 + 1}",)) for n in range(600)]
-    _, found, _ = made(many, egress=everywhere)
-    assert [len(rule.destination.nets) for rule in found] == [256, 256, 88]
+    _, rules, _ = made(many, egress=everywhere)
+    assert [len(rule.destination.nets) for rule in rules] == [256, 256, 88]
 
 
 BAD_PEERS: list[Any] = [
@@ -147,16 +147,16 @@ def test_what_cannot_be_said_never_widens(peer: Any) -> None:
     for action in ("Accept", "Deny", "Pass"):
         after = {"action": "Pass", "to": [SPACE]}
         rules = [*egress(SPACE, peer, action=action), after]
-        _, found, dropped = made(egress=rules)
+        _, converted, dropped = made(egress=rules)
         assert dropped[0].startswith("spec.egress[0].to")
-        wanted = [] if action == "Accept" else [Rule(action="Deny")]
-        assert found[:-1] == wanted
-        assert found[-1].action == "Pass"
+        expected = [] if action == "Accept" else [Rule(action="Deny")]
+        assert converted[:-1] == expected
+        assert converted[-1].action == "Pass"
 
 
 def test_nodes_that_are_not_known_never_widen() -> None:
-    _, found, dropped = made(None, egress=egress({"nodes": {}}, action="Deny"))
-    assert (found, dropped) == ([Rule(action="Deny")], ["spec.egress[0].to[0].nodes"])
+    _, rules, dropped = made(None, egress=egress({"nodes": {}}, action="Deny"))
+    assert (rules, dropped) == ([Rule(action="Deny")], ["spec.egress[0].to[0].nodes"])
 
 
 @pytest.mark.parametrize(
@@ -173,8 +173,8 @@ def test_nodes_that_are_not_known_never_widen() -> None:
     ],
 )
 def test_ports_that_cannot_be_said_are_named(protocol: Any) -> None:
-    _, found, dropped = made(egress=egress(SPACE, protocols=[protocol]))
-    assert found == []
+    _, rules, dropped = made(egress=egress(SPACE, protocols=[protocol]))
+    assert rules == []
     assert dropped[0].startswith("spec.egress[0].protocols[0]")
 
 
@@ -222,9 +222,9 @@ def test_the_older_kinds_are_refused_by_name(kind: str, instead: str) -> None:
 def test_a_name_with_dots_is_a_name() -> None:
     document = policy(egress=egress(SPACE))
     document["metadata"]["name"] = "a.b.c"
-    found, _ = cluster_policy(document)
-    assert found.metadata.name == "kcnp.a.b.c"
-    assert problems(apply_defaults(found)) == []
+    converted, _ = cluster_policy(document)
+    assert converted.metadata.name == "kcnp.a.b.c"
+    assert problems(apply_defaults(converted)) == []
 
 
 PEERS = st.sampled_from([SPACE, {"networks": ["10.0.0.0/8"]}, {"nodes": {}}, *BAD_PEERS])

@@ -33,11 +33,11 @@ def _with_new(type_: Any, tree: Any) -> Any:
     if isinstance(tree, list):
         return [_with_new(type_, item) for item in tree]
     hints = struct_fields(type_)
-    found = {}
+    extended = {}
     for name, value in tree.items():
         inner, _ = item_struct(hints[name])
-        found[name] = _with_new(inner, value) if inner is not None and value else value
-    return found | {"aNewMember": NEW}
+        extended[name] = _with_new(inner, value) if inner is not None and value else value
+    return extended | {"aNewMember": NEW}
 
 
 TEXTS = ("", "a", "<&>", "é\u2028", '"\\', "\x00\x1f")

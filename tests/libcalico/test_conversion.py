@@ -42,14 +42,14 @@ def test_a_namespace() -> None:
         "metadata": {"name": "shop", "labels": {"team": "a"}, "uid": "1"},
         "status": {"phase": "Active"},
     }
-    found = conversion.convert(document).resource
-    assert encode_value(key_of(found), found).decode() == (
+    profile = conversion.convert(document).resource
+    assert encode_value(key_of(profile), profile).decode() == (
         '{"kind":"Profile","apiVersion":"projectcalico.org/v3","metadata":{"name":"kns.shop"},'
         '"spec":{"ingress":[{"action":"Allow"}],"egress":[{"action":"Allow"}],"labelsToApply":{'
         '"pcns.kubernetes.io/metadata.name":"shop","pcns.projectcalico.org/name":"shop",'
         '"pcns.team":"a"}}}'
     )
-    assert problems(found) == []
+    assert problems(profile) == []
     assert "pcns.kubernetes.io/metadata.name" not in (
         conversion.namespace_profile(document).spec.labelsToApply
     )
@@ -62,8 +62,8 @@ def test_a_service_account() -> None:
         "metadata": {"name": "builder", "namespace": "shop", "labels": {"role": "ci"}},
         "secrets": [{"name": "x"}],
     }
-    found = conversion.convert(document).resource
-    assert encode_value(key_of(found), found).decode() == (
+    profile = conversion.convert(document).resource
+    assert encode_value(key_of(profile), profile).decode() == (
         '{"kind":"Profile","apiVersion":"projectcalico.org/v3",'
         '"metadata":{"name":"ksa.shop.builder"},'
         '"spec":{"labelsToApply":{"pcsa.projectcalico.org/name":"builder","pcsa.role":"ci"}}}'
@@ -73,7 +73,7 @@ def test_a_service_account() -> None:
 
 
 def test_a_policy_to_the_byte() -> None:
-    found, dropped = converted(
+    resource, dropped = converted(
         """
         podSelector:
           matchLabels: {tier: db, app: shop}
@@ -93,7 +93,7 @@ def test_a_policy_to_the_byte() -> None:
         """
     )
     assert not dropped
-    assert encode_value(key_of(found), found).decode() == (
+    assert encode_value(key_of(resource), resource).decode() == (
         '{"kind":"NetworkPolicy","apiVersion":"projectcalico.org/v3","metadata":{'
         '"name":"knp.default.web","namespace":"shop","labels":{"projectcalico.org/tier":"default"}'
         ',"annotations":{"projectcalico.org/metadata":"{\\"name\\":\\"knp.default.web\\"}"}},'
@@ -115,8 +115,8 @@ ANY = Rule(action="Allow")
 
 
 def test_a_direction_that_is_none_closes_what_the_default_closes_and_is_told() -> None:
-    found, dropped = converted("{podSelector: {}, policyTypes: [Nonsense]}")
-    assert found.spec.types == ["Ingress"]
+    resource, dropped = converted("{podSelector: {}, policyTypes: [Nonsense]}")
+    assert resource.spec.types == ["Ingress"]
     assert dropped == ["spec.policyTypes[0]"]
 
 
@@ -179,17 +179,21 @@ def test_a_direction_that_is_none_closes_what_the_default_closes_and_is_told() -
 def test_rules_and_types(
     spec: str, ingress: list[Rule], egress: list[Rule], types: list[str]
 ) -> None:
-    found, dropped = converted(spec)
+    resource, dropped = converted(spec)
     assert not dropped
-    assert found.spec.ingress == ingress
-    assert found.spec.egress == egress
-    assert found.spec.types == types
-    assert (found.spec.order, found.spec.tier, found.spec.selector) == (1000, "default", K8S)
+    assert resource.spec.ingress == ingress
+    assert resource.spec.egress == egress
+    assert resource.spec.types == types
+    assert (resource.spec.order, resource.spec.tier, resource.spec.selector) == (
+        1000,
+        "default",
+        K8S,
+    )
 
 
 def test_empty_types_count_as_ingress_where_the_api_server_filled_nothing_in() -> None:
-    found, _ = conversion.network_policy(policy("{podSelector: {}, egress: [{}]}"))
-    assert found.spec.types == ["Ingress"]
+    resource, _ = conversion.network_policy(policy("{podSelector: {}, egress: [{}]}"))
+    assert resource.spec.types == ["Ingress"]
 
 
 @pytest.mark.parametrize(
@@ -212,9 +216,9 @@ def test_empty_types_count_as_ingress_where_the_api_server_filled_nothing_in() -
     ],
 )  # fmt: skip
 def test_ports_are_grouped_by_protocol(ports: str, by_protocol: dict[str, list[Any]]) -> None:
-    found, dropped = converted(f"{{podSelector: {{}}, ingress: [{{ports: {ports}}}]}}")
+    resource, dropped = converted(f"{{podSelector: {{}}, ingress: [{{ports: {ports}}}]}}")
     assert not dropped
-    rules = found.spec.ingress
+    rules = resource.spec.ingress
     assert [rule.protocol for rule in rules] == list(by_protocol)
     assert [rule.destination.ports for rule in rules] == list(by_protocol.values())
     assert all(rule.source == EntityRule() for rule in rules)
@@ -305,10 +309,10 @@ PEER = f"{RULE}.from[0]"
 )
 def test_a_rule_that_cannot_be_converted_is_left_out_and_told(rule: str, field: str) -> None:
     good = "{ports: [{port: 1}]}"
-    found, dropped = converted(f"{{podSelector: {{}}, ingress: [{good}, {rule}, {good}]}}")
+    resource, dropped = converted(f"{{podSelector: {{}}, ingress: [{good}, {rule}, {good}]}}")
     assert dropped == [field]
-    wanted = Rule(action="Allow", protocol="TCP", destination=EntityRule(ports=[1]))
-    assert found.spec.ingress == [wanted, wanted]
+    expected = Rule(action="Allow", protocol="TCP", destination=EntityRule(ports=[1]))
+    assert resource.spec.ingress == [expected, expected]
 
 
 @pytest.mark.parametrize(

@@ -32,24 +32,24 @@ ports_list = st.lists(
 
 
 def numbers(ports: list[int | str]) -> tuple[set[int], set[str]]:
-    found: set[int] = set()
+    numeric: set[int] = set()
     names: set[str] = set()
     for port in ports:
         if isinstance(port, int):
-            found.add(port)
+            numeric.add(port)
         elif ":" in port:
             first, _, last = port.partition(":")
-            found |= set(range(int(first), int(last) + 1))
+            numeric |= set(range(int(first), int(last) + 1))
         else:
             names.add(port)
-    return found, names
+    return numeric, names
 
 
 @given(ports_list)
 def test_simplified_ports_are_the_same_ports(ports: list[int | str]) -> None:
-    found = simplified(copy.copy(ports))
-    assert numbers(found) == numbers(ports)
-    assert simplified(found) == found or len(numbers(ports)[0]) <= 1
+    simple = simplified(copy.copy(ports))
+    assert numbers(simple) == numbers(ports)
+    assert simplified(simple) == simple or len(numbers(ports)[0]) <= 1
 
 
 LABELS = st.dictionaries(st.sampled_from(["a", "b"]), st.sampled_from(["x", "y"]), max_size=2)
@@ -99,12 +99,12 @@ def selects(selector: dict[str, Any], labels: dict[str, str]) -> bool:
         if labels.get(key) != value:
             return False
     for one in selector.get("matchExpressions", []):
-        found, values = labels.get(one["key"]), one.get("values", [])
+        actual, values = labels.get(one["key"]), one.get("values", [])
         good = {
-            "In": found in values,
-            "NotIn": found not in values,
-            "Exists": found is not None,
-            "DoesNotExist": found is None,
+            "In": actual in values,
+            "NotIn": actual not in values,
+            "Exists": actual is not None,
+            "DoesNotExist": actual is None,
         }
         if not good[one["operator"]]:
             return False
@@ -156,9 +156,9 @@ def calico_allows(rules: list[Rule], packet: dict[str, Any]) -> bool:
         assert rule.action == "Allow"
         if rule.protocol is not None and rule.protocol != packet["protocol"]:
             return False
-        wanted, names = numbers(rule.destination.ports)
-        wanted |= {NAMED[name] for name in names}
-        if rule.destination.ports and packet["port"] not in wanted:
+        allowed, names = numbers(rule.destination.ports)
+        allowed |= {NAMED[name] for name in names}
+        if rule.destination.ports and packet["port"] not in allowed:
             return False
         address = ip_address(packet["address"])
         source = rule.source

@@ -40,12 +40,15 @@ def test_check_names_the_file_that_is_old(
 
 
 def test_every_kind_has_its_definition_with_its_names_and_scope() -> None:
-    found = {one.kind: one for one in DEFINITIONS}
+    definitions = {one.kind: one for one in DEFINITIONS}
     for name, kind in KINDS.items():
         if name in NATIVE or name == "IPAMConfiguration":
             continue
-        assert (found[name].plural, found[name].namespaced) == (kind.plural, kind.namespaced)
-    assert set(found) - set(KINDS) == {
+        assert (definitions[name].plural, definitions[name].namespaced) == (
+            kind.plural,
+            kind.namespaced,
+        )
+    assert set(definitions) - set(KINDS) == {
         "IPAMBlock",
         "IPAMHandle",
         "IPAMConfig",

@@ -84,7 +84,7 @@ def test_the_walk_takes_every_document() -> None:
 
 def test_rules_say_what_becomes_of_them() -> None:
     services = {"services": {"name": "s", "namespace": "n"}}
-    found = named(
+    notices = named(
         "NetworkPolicy",
         {
             "ingress": [
@@ -98,15 +98,15 @@ def test_rules_say_what_becomes_of_them() -> None:
             ],
         },
     )
-    assert set(found) == {
+    assert set(notices) == {
         "spec.ingress[1].http",
         "spec.egress[0].destination.services",
         "spec.egress[1].destination.services",
         "spec.egress[2].destination.services",
     }
-    assert found["spec.ingress[1].http"].endswith("this Allow rule matches nothing")
-    assert found["spec.egress[0].destination.services"].endswith("applies without that match")
-    assert "denies" in found["spec.egress[2].destination.services"]
+    assert notices["spec.ingress[1].http"].endswith("this Allow rule matches nothing")
+    assert notices["spec.egress[0].destination.services"].endswith("applies without that match")
+    assert "denies" in notices["spec.egress[2].destination.services"]
 
 
 def test_an_excluded_icmp_type_is_enforced_but_for_what_the_kernel_lacks() -> None:
@@ -153,13 +153,13 @@ def test_felix_names_the_parameters_that_have_no_effect() -> None:
         "default": {"spec": {"bpfEnabled": True, "wireguardEnabled": False, "maxIpsetSize": 9}}
     }
     environ = {"FELIX_XDPENABLED": "true", "FELIX_AWSSRCDSTCHECK": "Disable"}
-    found = resolve("n1", environ=environ, stored=stored)
-    assert [(one.name, one.unknown) for one in found.problems] == [
+    resolved = resolve("n1", environ=environ, stored=stored)
+    assert [(one.name, one.unknown) for one in resolved.problems] == [
         ("bpfEnabled", False),
         ("AWSSRCDSTCHECK", False),
     ]
-    assert "not enforced: there is no eBPF data plane" in str(found.problems[0])
-    assert found.config.max_ipset_size == 9
+    assert "not enforced: there is no eBPF data plane" in str(resolved.problems[0])
+    assert resolved.config.max_ipset_size == 9
     assert felix_parameter("NoSuchThing") is None
 
 
@@ -175,9 +175,9 @@ def test_agents_say_it_once_and_keep_it_for_their_status(caplog: pytest.LogCaptu
     lacking.update(key, settings(localWorkloadPeeringIPV4="10.0.0.2"))
     both = {"localWorkloadPeeringIPV4": "10.0.0.3", "localWorkloadPeeringIPV6": "fd00::3"}
     lacking.update(key, settings(**both))
-    told = [record.getMessage() for record in caplog.records]
+    messages = [record.getMessage() for record in caplog.records]
     fields = ["spec.localWorkloadPeeringIPV4", "spec.localWorkloadPeeringIPV6"]
-    assert [one.partition(":")[0] for one in told] == fields
+    assert [one.partition(":")[0] for one in messages] == fields
     assert [subject for subject, _ in lacking.conditions()] == ["BGPConfiguration(default)"] * 2
     lacking.update(key, None)
     assert lacking.conditions() == []

@@ -71,13 +71,13 @@ def test_what_older_releases_stored_is_written_back_as_today(
 def test_every_kind_and_every_field_stands_in_a_document() -> None:
     assert {one.name for one in DOCUMENTS} == set(KINDS) | set(IPAM)
     types = {**{name: kind.type for name, kind in KINDS.items()}, **IPAM}
-    wanted: set[tuple[Any, str]] = set()
+    fields: set[tuple[Any, str]] = set()
     for type_ in types.values():
-        wanted |= _fields(type_)
+        fields |= _fields(type_)
     shown: set[tuple[Any, str]] = set()
     for one in DOCUMENTS:
         shown |= _shown(types[one.name], json.loads(one.raw))
-    missing = {f"{type_.__name__}.{name}" for type_, name in wanted - shown}
+    missing = {f"{type_.__name__}.{name}" for type_, name in fields - shown}
     assert missing == NEVER_STORED
 
 
@@ -91,13 +91,13 @@ def test_defaults_are_idempotent(golden: Golden) -> None:
 
 def _fields(type_: Any) -> set[tuple[Any, str]]:
     """All fields of a struct type and of the structs inside."""
-    found = set()
+    fields = set()
     for name, hint in struct_fields(type_).items():
-        found.add((type_, name))
+        fields.add((type_, name))
         inner, _ = item_struct(hint)
         if inner is not None:
-            found |= _fields(inner)
-    return found
+            fields |= _fields(inner)
+    return fields
 
 
 def _shown(type_: Any, tree: Any) -> set[tuple[Any, str]]:
@@ -107,14 +107,14 @@ def _shown(type_: Any, tree: Any) -> set[tuple[Any, str]]:
     if not isinstance(tree, dict):
         return set()
     hints = struct_fields(type_)
-    found = set()
+    fields = set()
     for name, value in tree.items():
         assert name in hints, f"{type_.__name__} has no field {name}"
-        found.add((type_, name))
+        fields.add((type_, name))
         inner, _ = item_struct(hints[name])
         if inner is not None:
-            found |= _shown(inner, value)
-    return found
+            fields |= _shown(inner, value)
+    return fields
 
 
 @pytest.mark.asyncio

@@ -24,10 +24,10 @@ TAKEN: list[Taken] = [one for module in MODULES for one in module.TAKEN]
 
 @pytest.mark.parametrize("case", [*REFUSED, *nodes.REPORTED], ids=lambda case: case.id)
 def test_refused_with_path_and_rule(case: Refused) -> None:
-    found = complaints(case.text)
-    assert [one.field for one in found] == [case.path], [str(one) for one in found]
-    assert case.rule in found[0].rule
-    assert case.path in str(found[0])
+    errors = complaints(case.text)
+    assert [one.field for one in errors] == [case.path], [str(one) for one in errors]
+    assert case.rule in errors[0].rule
+    assert case.path in str(errors[0])
 
 
 def test_there_are_enough_of_them_and_every_kind_has_some() -> None:

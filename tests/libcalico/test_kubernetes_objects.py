@@ -52,9 +52,9 @@ def test_metadata_comes_back(labels: dict[str, str], annotations: dict[str, str]
 def test_labels_of_the_project_stand_natively_as_well() -> None:
     native = packed("Tier", {"name": "x", "labels": {"projectcalico.org/tier": "t", "a": "b"}})
     assert native["labels"] == {"projectcalico.org/tier": "t"}
-    told = unpacked("Tier", {**native, "labels": {"c": "d"}, "creationTimestamp": "T"})
-    assert told["labels"] == {"a": "b", "c": "d", "projectcalico.org/tier": "t"}
-    assert told["creationTimestamp"] == "T"
+    metadata = unpacked("Tier", {**native, "labels": {"c": "d"}, "creationTimestamp": "T"})
+    assert metadata["labels"] == {"a": "b", "c": "d", "projectcalico.org/tier": "t"}
+    assert metadata["creationTimestamp"] == "T"
 
 
 def test_labels_and_annotations_of_others_stay_with_the_custom_resource() -> None:
@@ -117,14 +117,14 @@ def test_names_of_ipam_objects() -> None:
 
 
 def pod(**more: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    document: dict[str, Any] = {
         "metadata": {"name": "web-0", "namespace": "prod", "labels": {"app": "web"}},
         "spec": {"nodeName": "n-1", "serviceAccountName": "sa", "containers": [{}]},
         "status": {},
     }
     for part, members in more.items():
-        found[part] = {**found[part], **members}
-    return found
+        document[part] = {**document[part], **members}
+    return document
 
 
 @pytest.mark.parametrize(
@@ -231,17 +231,17 @@ def test_a_malformed_annotation_takes_no_node_away(
     bad = copy.deepcopy(good)
     bad["metadata"]["annotations"][f"projectcalico.org/{annotation}"] = text  # type: ignore[index]
     nodes = Nodes()
-    found, reason = entry_of(nodes, key, bad)
-    assert (found is not None, reason) == (True, "")
-    assert found is not None
-    wanted, _ = entry_of(nodes, key, good)
-    assert wanted is not None
-    expected = wanted.value
+    entry, reason = entry_of(nodes, key, bad)
+    assert (entry is not None, reason) == (True, "")
+    assert entry is not None
+    sound, _ = entry_of(nodes, key, good)
+    assert sound is not None
+    expected = sound.value
     if '"c"' in text:
         labels = {"b": "c", "role": "a"}
         meta = msgspec.structs.replace(expected.metadata, labels=labels)
         expected = msgspec.structs.replace(expected, metadata=meta)
-    assert found.value == expected
+    assert entry.value == expected
     entry_of(nodes, key, bad)
     entry_of(nodes, key, bad)
     assert [vars(one)["annotation"] for one in caplog.records] == [
@@ -250,7 +250,7 @@ def test_a_malformed_annotation_takes_no_node_away(
 
 
 def test_annotations_of_a_node_that_are_sound() -> None:
-    told = {
+    annotations = {
         "ASNumber": "1.10",
         "Interfaces": '[{"name": "eth0", "addresses": ["10.0.0.1"]}]',
         "labels": '{"a": "b"}',
@@ -259,7 +259,7 @@ def test_annotations_of_a_node_that_are_sound() -> None:
         "IPv6Address": "fd00::1",
         "VXLANTunnelMACAddrV6": "66:00:00:00:00:01",
     }
-    prefixed = {f"projectcalico.org/{name}": text for name, text in told.items()}
+    prefixed = {f"projectcalico.org/{name}": text for name, text in annotations.items()}
     entry, reason = entry_of(
         Nodes(), ResourceKey("Node", "n1"), {"metadata": {"name": "n1", "annotations": prefixed}}
     )

@@ -98,8 +98,8 @@ def test_the_issues_pool() -> None:
 )
 def test_modes_of_a_pool(spec: str, expected: tuple[str, bool, bool]) -> None:
     text = f"apiVersion: v1\nkind: IPPOOL\nmetadata: {{cidr: 10.0.0.0/8}}\nspec: {spec}\n"
-    found = converted(text)["spec"]
-    assert (found["ipipMode"], found["natOutgoing"], found["disabled"]) == expected
+    spec_of_v3 = converted(text)["spec"]
+    assert (spec_of_v3["ipipMode"], spec_of_v3["natOutgoing"], spec_of_v3["disabled"]) == expected
 
 
 @pytest.mark.promise("M-169")
@@ -270,8 +270,8 @@ spec:
   bgp: {asNumber: 64512, ipv4Address: 10.0.0.5/24, ipv6Address: ''}
   orchRefs: [{nodeName: worker-1, orchestrator: k8s}]
 """
-    found = [converted(yaml.safe_dump(one)) for one in yaml.safe_load_all(documents)]
-    profile, host, workload, peer, own_peer, node = found
+    trees = [converted(yaml.safe_dump(one)) for one in yaml.safe_load_all(documents)]
+    profile, host, workload, peer, own_peer, node = trees
     assert profile["metadata"]["name"] == "kns.default"
     assert profile["spec"]["labelsToApply"] == {"a": "b", "db": ""}
     assert profile["spec"]["ingress"][0]["source"] == {"selector": "db == ''"}

@@ -112,7 +112,7 @@ def test_all_bad_fields_are_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "told"),
+    ("kind", "message"),
     [
         ("Pod", "Pod of apiVersion v1 is not a resource of Calico's first generation"),
         ("NetworkPolicy", "apiVersion projectcalico.org/v3"),
@@ -120,8 +120,8 @@ def test_all_bad_fields_are_named() -> None:
         ("null", "None of apiVersion v1"),
     ],
 )
-def test_other_kinds_are_refused_by_name(kind: str, told: str) -> None:
-    with pytest.raises(UnsupportedKind, match=told):
+def test_other_kinds_are_refused_by_name(kind: str, message: str) -> None:
+    with pytest.raises(UnsupportedKind, match=message):
         convert_document(yaml.safe_load(f"{V1}kind: {kind}\n"))
 
 

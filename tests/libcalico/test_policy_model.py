@@ -221,8 +221,8 @@ def test_keys_as_a_real_calico_spells_them(path: str, key: ResourceKey) -> None:
 
 def bare(kind: str, name: str, annotation: str = "", **spec: Any) -> bytes:
     annotations = {"projectcalico.org/metadata": annotation} if annotation else {}
-    found = {"name": name, "annotations": annotations}
-    return json.dumps({"kind": kind, "metadata": found, "spec": spec}).encode()
+    metadata = {"name": name, "annotations": annotations}
+    return json.dumps({"kind": kind, "metadata": metadata, "spec": spec}).encode()
 
 
 @pytest.mark.parametrize(
@@ -243,10 +243,10 @@ def bare(kind: str, name: str, annotation: str = "", **spec: Any) -> bytes:
     ],
 )
 def test_names_of_all_releases(key_name: str, raw: bytes, name: str) -> None:
-    found = decode_value(ResourceKey("GlobalNetworkPolicy", key_name), raw)
-    assert found.metadata.name == name
-    assert "projectcalico.org/metadata" not in found.metadata.annotations
-    assert found.metadata.labels["projectcalico.org/tier"] == "default"
+    decoded = decode_value(ResourceKey("GlobalNetworkPolicy", key_name), raw)
+    assert decoded.metadata.name == name
+    assert "projectcalico.org/metadata" not in decoded.metadata.annotations
+    assert decoded.metadata.labels["projectcalico.org/tier"] == "default"
 
 
 def test_people_do_not_see_the_annotation_and_other_annotations_stay() -> None:
@@ -287,11 +287,11 @@ ALLOW = [Rule(action="Allow")]
 )
 def test_types_follow_from_the_rules(spec: dict[str, Any], types: list[str]) -> None:
     policy = GlobalNetworkPolicy(metadata=Metadata(name="p"), spec=GlobalNetworkPolicySpec(**spec))
-    found = apply_defaults(policy)
-    assert found.spec.types == types
-    assert found.spec.tier == "default"
-    assert found.metadata.labels == {"projectcalico.org/tier": "default"}
-    assert apply_defaults(found) == found
+    filled = apply_defaults(policy)
+    assert filled.spec.types == types
+    assert filled.spec.tier == "default"
+    assert filled.metadata.labels == {"projectcalico.org/tier": "default"}
+    assert apply_defaults(filled) == filled
 
 
 @pytest.mark.parametrize(
@@ -304,8 +304,8 @@ def test_types_follow_from_the_rules(spec: dict[str, Any], types: list[str]) -> 
     ],
 )
 def test_defaults_of_tiers(name: str, order: int | None, action: str) -> None:
-    found = apply_defaults(Tier(metadata=Metadata(name=name)))
-    assert (found.spec.order, found.spec.defaultAction) == (order, action)
+    tier = apply_defaults(Tier(metadata=Metadata(name=name)))
+    assert (tier.spec.order, tier.spec.defaultAction) == (order, action)
 
 
 def test_ports_and_protocols_have_one_form() -> None:

@@ -36,7 +36,7 @@ def everywhere(**spec: Any) -> GlobalNetworkPolicy:
 
 
 @pytest.mark.parametrize(
-    ("found", "text"),
+    ("resource", "text"),
     [
         (policy(), f"{NS} == 'shop'"),
         (policy(selector="a=='b'"), f"(a=='b') && {NS} == 'shop'"),
@@ -67,8 +67,8 @@ def everywhere(**spec: Any) -> GlobalNetworkPolicy:
         ),
     ],
 )
-def test_whom_a_policy_applies_to(found: Any, text: str) -> None:
-    assert policy_selector(found) == text
+def test_whom_a_policy_applies_to(resource: Any, text: str) -> None:
+    assert policy_selector(resource) == text
     parse(text)
 
 
@@ -158,10 +158,10 @@ def test_the_meaning_of_a_side_is_that_of_its_fields(
     labels = {**own, NS: namespace, SA: account}
     labels |= {f"pcns.{key}": value for key, value in of_namespace.items()}
     labels |= {f"pcsa.{key}": value for key, value in of_account.items()}
-    wanted = parse(selector).matches(own)
-    wanted &= parse(accounts).matches(of_account) and (not names or account in names)
+    expected = parse(selector).matches(own)
+    expected &= parse(accounts).matches(of_account) and (not names or account in names)
     if scope:
-        wanted &= parse(scope).matches(of_namespace)
+        expected &= parse(scope).matches(of_namespace)
     elif selector or match:
-        wanted &= namespace == "shop"
-    assert parse(entity_selector(entity, "shop")).matches(labels) is wanted
+        expected &= namespace == "shop"
+    assert parse(entity_selector(entity, "shop")).matches(labels) is expected

@@ -33,29 +33,29 @@ def raw(spec: Any, **metadata: Any) -> bytes:
 def test_what_is_no_policy_at_all_selects_everybody_and_has_a_rule_to_deny(
     key: ResourceKey, bytes_: bytes
 ) -> None:
-    found: Any = salvage(key, bytes_)
-    assert (found.metadata.name, found.metadata.namespace) == ("p", key.namespace)
-    assert found.spec.selector == ""
-    assert found.spec.types == ["Ingress", "Egress"]
-    assert found.spec.ingress[0] == found.spec.egress[0] == Rule()
-    assert problems(found)
+    resource: Any = salvage(key, bytes_)
+    assert (resource.metadata.name, resource.metadata.namespace) == ("p", key.namespace)
+    assert resource.spec.selector == ""
+    assert resource.spec.types == ["Ingress", "Egress"]
+    assert resource.spec.ingress[0] == resource.spec.egress[0] == Rule()
+    assert problems(resource)
 
 
 def test_what_is_readable_keeps_its_meaning() -> None:
     good = {"action": "Allow", "protocol": "TCP", "destination": {"ports": [80]}}
     bad = {"action": "Deny", "destination": {"ports": [{}]}}
     spec = {"tier": "t", "order": 5, "selector": "a == 'b'", "ingress": [good, bad]}
-    found: Any = salvage(GNP, raw(spec, labels={"k": "v"}))
-    assert (found.spec.tier, found.spec.order, found.spec.selector) == ("t", 5, "a == 'b'")
-    assert [rule.action for rule in found.spec.ingress] == ["Allow", ""]
-    assert found.metadata.labels["k"] == "v"
-    assert [one.field for one in problems(found)] == ["spec.ingress[1].action"]
+    resource: Any = salvage(GNP, raw(spec, labels={"k": "v"}))
+    assert (resource.spec.tier, resource.spec.order, resource.spec.selector) == ("t", 5, "a == 'b'")
+    assert [rule.action for rule in resource.spec.ingress] == ["Allow", ""]
+    assert resource.metadata.labels["k"] == "v"
+    assert [one.field for one in problems(resource)] == ["spec.ingress[1].action"]
 
 
 @pytest.mark.parametrize("field", ["selector", "namespaceSelector", "tier"])
 def test_an_unreadable_selector_is_no_selector(field: str) -> None:
-    found: Any = salvage(GNP, raw({field: 7, "types": ["Egress"]}))
-    assert [one.field for one in problems(found)] == [f"spec.{field}"]
+    resource: Any = salvage(GNP, raw({field: 7, "types": ["Egress"]}))
+    assert [one.field for one in problems(resource)] == [f"spec.{field}"]
 
 
 @pytest.mark.parametrize("spec", [{"order": "first"}, {"types": "Ingress"}, {"doNotTrack": 3}])
@@ -63,26 +63,26 @@ def test_where_the_place_or_direction_is_lost_both_directions_begin_with_a_denia
     spec: dict[str, Any],
 ) -> None:
     allow = [{"action": "Allow"}]
-    found: Any = salvage(GNP, raw({"ingress": allow, "egress": allow} | spec))
-    for rules in (found.spec.ingress, found.spec.egress):
+    resource: Any = salvage(GNP, raw({"ingress": allow, "egress": allow} | spec))
+    for rules in (resource.spec.ingress, resource.spec.egress):
         assert [rule.action for rule in rules] == ["", "Allow"]
-    assert found.spec.types == ["Ingress", "Egress"]
+    assert resource.spec.types == ["Ingress", "Egress"]
 
 
 def test_parameters_of_felix_that_can_be_read_stay_in_force() -> None:
     key = ResourceKey("FelixConfiguration", "default")
     spec = {"healthPort": "x", "iptablesFilterDenyAction": "Reject", "new": 1, "ipv6Support": None}
-    found: Any = salvage(key, raw(spec))
-    assert found.spec.set_fields() == {"iptablesFilterDenyAction": "Reject"}
+    resource: Any = salvage(key, raw(spec))
+    assert resource.spec.set_fields() == {"iptablesFilterDenyAction": "Reject"}
     assert salvage(key, b"{").spec.set_fields() == {}  # type: ignore[union-attr]
 
 
 def test_sets_keep_their_networks_and_profiles_their_labels() -> None:
     key = ResourceKey("GlobalNetworkSet", "p")
-    found: Any = salvage(key, raw({"nets": ["10.0.0.0/8", 7]}, labels={"role": "db", "n": 1}))
-    assert found.spec.nets == ["10.0.0.0/8", "?"]
-    assert found.metadata.labels == {"role": "db"}
-    assert [one.field for one in problems(found)] == ["spec.nets[1]"]
+    resource: Any = salvage(key, raw({"nets": ["10.0.0.0/8", 7]}, labels={"role": "db", "n": 1}))
+    assert resource.spec.nets == ["10.0.0.0/8", "?"]
+    assert resource.metadata.labels == {"role": "db"}
+    assert [one.field for one in problems(resource)] == ["spec.nets[1]"]
     profile: Any = salvage(
         ResourceKey("Profile", "p"), raw({"labelsToApply": {"a": "b", "c": 1}, "ingress": [7]})
     )
@@ -118,22 +118,22 @@ def test_whatever_cannot_be_decoded_is_salvaged_with_a_problem(kind: str, spec: 
     try:
         decode_value(key, text)
     except InvalidValue:
-        found = salvage(key, text)
-        assert found is not None
-        assert problems(found)
+        resource = salvage(key, text)
+        assert resource is not None
+        assert problems(resource)
 
 
 async def _watched(etcd: Etcd, path: str, text: bytes) -> list[Any]:
-    found: list[Any] = []
+    updates: list[Any] = []
     async with etcd.connect() as store:
         syncer = Syncer(store, [Selection("GlobalNetworkPolicy")])
         async for batch in syncer.batches():
-            found += batch.updates
-            if batch.in_sync and not found:
+            updates += batch.updates
+            if batch.in_sync and not updates:
                 etcd.put(path, text)
-            if found:
+            if updates:
                 break
-    return found
+    return updates
 
 
 def test_a_broken_policy_reaches_felix_as_an_object_never_as_a_deletion(etcd: Etcd) -> None:
@@ -155,19 +155,19 @@ def test_a_host_endpoint_that_cannot_be_read_is_closed_by_a_profile_that_nobody_
 ) -> None:
     key = ResourceKey("HostEndpoint", "h")
     place = {"node": "me", "interfaceName": "eth0", "expectedIPs": ["10.0.0.1"]}
-    found: Any = salvage(key, raw({**place, **spec}))
-    assert (found.spec.node, found.spec.interfaceName) == ("me", "eth0")
-    assert found.spec.expectedIPs == ["10.0.0.1"]
-    assert "?" in found.spec.profiles
-    assert problems(found)
+    resource: Any = salvage(key, raw({**place, **spec}))
+    assert (resource.spec.node, resource.spec.interfaceName) == ("me", "eth0")
+    assert resource.spec.expectedIPs == ["10.0.0.1"]
+    assert "?" in resource.spec.profiles
+    assert problems(resource)
 
 
 @pytest.mark.parametrize("spec", ["x", {"order": "first"}, {"defaultAction": 7, "order": 5}])
 def test_a_tier_that_cannot_be_read_is_there_and_denies_at_its_end(spec: Any) -> None:
-    found: Any = salvage(ResourceKey("Tier", "t"), raw(spec))
-    assert found.metadata.name == "p"
-    assert found.spec.defaultAction == "?"
-    assert [one.field for one in problems(found)] == ["spec.defaultAction"]
+    resource: Any = salvage(ResourceKey("Tier", "t"), raw(spec))
+    assert resource.metadata.name == "p"
+    assert resource.spec.defaultAction == "?"
+    assert [one.field for one in problems(resource)] == ["spec.defaultAction"]
 
 
 @pytest.mark.parametrize("key", [NP, GNP])

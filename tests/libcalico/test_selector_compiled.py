@@ -41,9 +41,9 @@ label_sets = st.dictionaries(names, values | st.just("xyx"), max_size=3)
 
 @settings(max_examples=examples(300), deadline=None)
 @given(trees, st.lists(label_sets, min_size=1, max_size=5))
-def test_function_and_tree_answer_alike(tree: Node, found: list[dict[str, str]]) -> None:
+def test_function_and_tree_answer_alike(tree: Node, samples: list[dict[str, str]]) -> None:
     function = compiled(tree)
-    for labels in found:
+    for labels in samples:
         assert function(labels) is tree.matches(labels), source(tree)
 
 

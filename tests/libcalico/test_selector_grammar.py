@@ -54,25 +54,25 @@ expressions: st.SearchStrategy[Expression] = st.recursive(
 labels = st.dictionaries(names, st.sampled_from([*VALUES, "xyx", "xa b"]), max_size=5)
 
 
-def holds(expression: Expression, found: dict[str, str]) -> bool:
+def holds(expression: Expression, labels: dict[str, str]) -> bool:
     """The table of the reference, row by row."""
     match expression:
         case ("all",):
             return True
         case ("global",):
-            return "projectcalico.org/namespace" not in found
+            return "projectcalico.org/namespace" not in labels
         case ("has", name):
-            return name in found
+            return name in labels
         case ("!", inner):
-            return not holds(inner, found)
+            return not holds(inner, labels)
         case ("&&", inner):
-            return all(holds(one, found) for one in inner)
+            return all(holds(one, labels) for one in inner)
         case ("||", inner):
-            return any(holds(one, found) for one in inner)
+            return any(holds(one, labels) for one in inner)
     operator, name, value = expression
-    if name not in found:
+    if name not in labels:
         return operator in ("!=", "not in")
-    text = found[name]
+    text = labels[name]
     answers: dict[str, bool] = {
         "==": text == value,
         "!=": text != value,
@@ -131,14 +131,14 @@ def spelled(draw: Any, expression: Expression, outer: int = 0) -> str:
 @settings(max_examples=examples(250), deadline=None)
 @given(st.data(), expressions, st.lists(labels, min_size=1, max_size=4))
 def test_the_language_means_what_its_table_says(
-    data: st.DataObject, expression: Expression, found: list[dict[str, str]]
+    data: st.DataObject, expression: Expression, label_sets: list[dict[str, str]]
 ) -> None:
     text = spelled(data.draw, expression)
     selector = parse(text)
     # As in Calico `!(!x)` has the text `!!x`, which reads as `x`: one round later all is stable.
     again = parse(selector.text)
     assert parse(again.text).uid == again.uid
-    for one in found:
+    for one in label_sets:
         assert selector.matches(one) is holds(expression, one), text
         assert again.matches(one) is holds(expression, one), selector.text
 

@@ -168,11 +168,11 @@ def test_all_that_a_real_calico_stored_is_valid() -> None:
 )
 def test_what_calico_refuses(kind: str, spec: dict[str, Any], field: str | None) -> None:
     name = "n1-k8s-web-eth0" if kind == "WorkloadEndpoint" else "x"
-    found = problems(resource(kind, spec, name))
-    assert found, "nothing was refused"
+    errors = problems(resource(kind, spec, name))
+    assert errors, "nothing was refused"
     if field is not None:
-        assert found[0].field == field
-        assert f"{kind}({name})" in str(found[0])
+        assert errors[0].field == field
+        assert f"{kind}({name})" in str(errors[0])
     with pytest.raises(InvalidValue):
         validate(resource(kind, spec, name))
 
@@ -228,8 +228,8 @@ def test_metadata_rules(metadata: dict[str, Any], field: str) -> None:
 
 
 def test_all_problems_are_found_at_once() -> None:
-    found = problems(resource("BGPPeer", {"peerIP": "x", "nodeSelector": "(", "ttlSecurity": 256}))
-    assert {one.field for one in found} == {
+    errors = problems(resource("BGPPeer", {"peerIP": "x", "nodeSelector": "(", "ttlSecurity": 256}))
+    assert {one.field for one in errors} == {
         "spec.peerIP",
         "spec.nodeSelector",
         "spec.ttlSecurity",

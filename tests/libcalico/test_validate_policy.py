@@ -180,9 +180,9 @@ assert len(RULES) + len(POLICIES) >= 60
 def test_bad_rules_are_refused_in_policies_and_profiles(
     kind: str, spec: dict[str, Any], field: str
 ) -> None:
-    found = problems(resource(kind, spec))
-    assert field in [problem.field for problem in found]
-    for problem in found:
+    errors = problems(resource(kind, spec))
+    assert field in [problem.field for problem in errors]
+    for problem in errors:
         assert f"{kind}(x): {problem.field}: " in str(problem)
         assert problem.rule
 
@@ -233,13 +233,13 @@ def test_good_names(kind: str, name: str) -> None:
 def test_the_namespace_label_is_the_systems() -> None:
     for kind in ("NetworkSet", "GlobalNetworkSet"):
         labels = {"projectcalico.org/namespace": "x"}
-        found = problems(resource(kind, {}, labels=labels))
-        assert [one.field for one in found] == ["metadata.labels[projectcalico.org/namespace]"]
+        errors = problems(resource(kind, {}, labels=labels))
+        assert [one.field for one in errors] == ["metadata.labels[projectcalico.org/namespace]"]
 
 
 def test_a_policy_of_a_namespace_needs_one() -> None:
-    found = problems(resource("NetworkPolicy", {}, namespace=""))
-    assert [one.field for one in found] == ["metadata.namespace"]
+    errors = problems(resource("NetworkPolicy", {}, namespace=""))
+    assert [one.field for one in errors] == ["metadata.namespace"]
 
 
 @pytest.mark.parametrize(

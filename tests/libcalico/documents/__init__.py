@@ -58,7 +58,7 @@ def document(kind: str, spec: str, metadata: str = "", tail: str = "") -> str:
 def complaints(text: str) -> list[InvalidValue]:
     """All that `calicoctl` would say about a document, types before values."""
     tree: dict[str, Any] = yaml.safe_load(text)
-    found = shape_problems(KINDS[tree["kind"]].type, tree)
-    if found:
-        return found
+    errors = shape_problems(KINDS[tree["kind"]].type, tree)
+    if errors:
+        return errors
     return problems(apply_defaults(resource_from_tree(tree)))

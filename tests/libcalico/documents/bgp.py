@@ -20,13 +20,13 @@ def _peer(id_: str, spec: str, path: str, rule: str) -> Refused:
     return Refused(f"peer-{id_}", document("BGPPeer", spec), f"spec.{path}", rule)
 
 
-def _filter(id_: str, rule: str, path: str, told: str, direction: str = "importV4") -> Refused:
+def _filter(id_: str, rule: str, path: str, message: str, direction: str = "importV4") -> Refused:
     text = document("BGPFilter", f"{direction}: [{{{rule}}}]")
-    return Refused(f"filter-{id_}", text, f"spec.{direction}[0]{path}", told)
+    return Refused(f"filter-{id_}", text, f"spec.{direction}[0]{path}", message)
 
 
-def _operation(id_: str, operation: str, path: str, told: str) -> Refused:
-    return _filter(id_, f"action: Accept, operations: [{operation}]", f".operations{path}", told)
+def _operation(id_: str, operation: str, path: str, message: str) -> Refused:
+    return _filter(id_, f"action: Accept, operations: [{operation}]", f".operations{path}", message)
 
 
 REFUSED = [

@@ -21,13 +21,13 @@ def _gnp(id_: str, spec: str, path: str, rule: str, metadata: str = "") -> Refus
     return _of("GlobalNetworkPolicy", id_, spec, path, rule, metadata)
 
 
-def _rule(id_: str, rule: str, path: str, told: str) -> Refused:
+def _rule(id_: str, rule: str, path: str, message: str) -> Refused:
     """A fault of one ingress rule that is otherwise allowed."""
-    return _np(id_, f"ingress: [{{action: Allow, {rule}}}]", f"{IN}{path}", told)
+    return _np(id_, f"ingress: [{{action: Allow, {rule}}}]", f"{IN}{path}", message)
 
 
-def _source(id_: str, side: str, path: str, told: str) -> Refused:
-    return _rule(id_, f"source: {{{side}}}", f".source{path}", told)
+def _source(id_: str, side: str, path: str, message: str) -> Refused:
+    return _rule(id_, f"source: {{{side}}}", f".source{path}", message)
 
 
 def _many(count: int, item: str) -> str:
