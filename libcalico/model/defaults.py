@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from ipaddress import ip_network
 from types import UnionType
@@ -25,7 +26,7 @@ from libcalico.model.resources.controllers import (
 from libcalico.model.resources.endpoint import WorkloadEndpoint
 from libcalico.model.resources.felixconfig import FelixConfiguration, FelixConfigurationSpec
 from libcalico.model.resources.policy import GlobalNetworkPolicy, NetworkPolicy, with_defaults
-from libcalico.model.resources.pool import IPPool
+from libcalico.model.resources.pool import IPPool, IPPoolSpec
 from libcalico.model.resources.staged import (
     StagedGlobalNetworkPolicy,
     StagedKubernetesNetworkPolicy,
@@ -59,17 +60,6 @@ def apply_defaults(resource: R) -> R:
 
 def _filled(resource: R) -> R:
     match resource:
-        case IPPool():
-            return cast(R, _pool(resource))
-        case BGPConfiguration(spec=spec):
-            return replace(
-                resource,
-                spec=replace(
-                    spec,
-                    logSeverityScreen=spec.logSeverityScreen or "Info",
-                    serviceLoadBalancerAggregation=spec.serviceLoadBalancerAggregation or "Enabled",
-                ),
-            )
         case (
             NetworkPolicy()
             | GlobalNetworkPolicy()
@@ -77,20 +67,38 @@ def _filled(resource: R) -> R:
             | StagedGlobalNetworkPolicy()
         ):
             return cast(R, with_defaults(resource))
-        case StagedKubernetesNetworkPolicy(spec=spec):
-            return replace(resource, spec=replace(spec, stagedAction=spec.stagedAction or "Set"))
-        case KubeControllersConfiguration(spec=spec):
-            return replace(resource, spec=_controllers(spec))
-        case Tier():
-            return cast(R, _tier(resource))
         case WorkloadEndpoint():
             return cast(R, _endpoint(resource))
+    fields = _spec_fields(resource)
+    return replace(resource, spec=replace(resource.spec, **fields)) if fields else resource
+
+
+def _spec_fields(resource: Resource) -> Mapping[str, object]:
+    """The fields of the spec that have defaults, with their values."""
+    match resource:
+        case IPPool(spec=spec):
+            return _pool(spec)
+        case BGPConfiguration(spec=spec):
+            return {
+                "logSeverityScreen": spec.logSeverityScreen or "Info",
+                "serviceLoadBalancerAggregation": spec.serviceLoadBalancerAggregation or "Enabled",
+            }
+        case StagedKubernetesNetworkPolicy(spec=spec):
+            return {"stagedAction": spec.stagedAction or "Set"}
+        case KubeControllersConfiguration(spec=spec):
+            return _controllers(spec)
+        case Tier(metadata=metadata, spec=spec):
+            order, action = FIXED_TIERS.get(metadata.name, (None, "Deny"))
+            return {
+                "order": order if spec.order is None else spec.order,
+                "defaultAction": spec.defaultAction or action,
+            }
         case FelixConfiguration(spec=spec):
-            return replace(resource, spec=_felix(spec))
-    return resource
+            return _felix(spec)
+    return {}
 
 
-def _felix(spec: FelixConfigurationSpec) -> FelixConfigurationSpec:
+def _felix(spec: FelixConfigurationSpec) -> Mapping[str, object]:
     """Fill in defaults, and translate the older field of connect-time load balancing.
 
     `bpfConnectTimeLoadBalancingEnabled: true` is stored beside `Enabled`, not in place of it. NAT
@@ -101,10 +109,10 @@ def _felix(spec: FelixConfigurationSpec) -> FelixConfigurationSpec:
     if (older := spec.bpfConnectTimeLoadBalancingEnabled) is not None:
         filled["bpfConnectTimeLoadBalancing"] = "Enabled" if older else "Disabled"
         filled["bpfHostNetworkedNATWithoutCTLB"] = "Disabled"
-    return replace(spec, **filled)
+    return filled
 
 
-def _controllers(spec: KubeControllersConfigurationSpec) -> KubeControllersConfigurationSpec:
+def _controllers(spec: KubeControllersConfigurationSpec) -> Mapping[str, object]:
     controllers = spec.controllers
     port = spec.prometheusMetricsPort
     filled: dict[str, object] = {}
@@ -116,12 +124,11 @@ def _controllers(spec: KubeControllersConfigurationSpec) -> KubeControllersConfi
         filled["policyMigration"] = replace(controllers.policyMigration, enabled="Enabled")
     if controllers.migration is not None and not controllers.migration.policyNameMigrator:
         filled["migration"] = replace(controllers.migration, policyNameMigrator="Enabled")
-    return replace(
-        spec,
-        healthChecks=spec.healthChecks or "Enabled",
-        prometheusMetricsPort=METRICS_PORT if port is None else port,
-        controllers=replace(controllers, **filled) if filled else controllers,
-    )
+    return {
+        "healthChecks": spec.healthChecks or "Enabled",
+        "prometheusMetricsPort": METRICS_PORT if port is None else port,
+        "controllers": replace(controllers, **filled),
+    }
 
 
 def canonical_durations(value: S) -> S:
@@ -162,41 +169,23 @@ def _duration_paths(type_: type[msgspec.Struct]) -> tuple[tuple[str, bool], ...]
     return tuple(paths)
 
 
-def _tier(tier: Tier) -> Tier:
-    order, action = FIXED_TIERS.get(tier.metadata.name, (None, "Deny"))
-    spec = tier.spec
-    return replace(
-        tier,
-        spec=replace(
-            spec,
-            order=order if spec.order is None else spec.order,
-            defaultAction=spec.defaultAction or action,
-        ),
-    )
-
-
-def _pool(pool: IPPool) -> IPPool:
-    spec = pool.spec
+def _pool(spec: IPPoolSpec) -> Mapping[str, object]:
     if not spec.cidr.rpartition("/")[2].isdigit():
-        return pool
+        return {}
     try:
         # Strictly: bits behind the mask are refused by validation, not dropped.
         network = ip_network(spec.cidr)
     except ValueError:
-        return pool
-    return replace(
-        pool,
-        spec=replace(
-            spec,
-            cidr=str(network),
-            vxlanMode=spec.vxlanMode or "Never",
-            ipipMode=spec.ipipMode or "Never",
-            blockSize=spec.blockSize or DEFAULT_BLOCK_SIZE[network.version],
-            nodeSelector=spec.nodeSelector or "all()",
-            allowedUses=spec.allowedUses or ["Workload", "Tunnel"],
-            assignmentMode=spec.assignmentMode or "Automatic",
-        ),
-    )
+        return {}
+    return {
+        "cidr": str(network),
+        "vxlanMode": spec.vxlanMode or "Never",
+        "ipipMode": spec.ipipMode or "Never",
+        "blockSize": spec.blockSize or DEFAULT_BLOCK_SIZE[network.version],
+        "nodeSelector": spec.nodeSelector or "all()",
+        "allowedUses": spec.allowedUses or ["Workload", "Tunnel"],
+        "assignmentMode": spec.assignmentMode or "Automatic",
+    }
 
 
 def _endpoint(endpoint: WorkloadEndpoint) -> WorkloadEndpoint:
