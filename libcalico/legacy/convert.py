@@ -19,7 +19,7 @@ from libcalico.errors import InvalidValue, UnsupportedKind
 from libcalico.legacy import endpoints, infrastructure, policies, shapes
 from libcalico.model.base.base import Struct
 from libcalico.model.base.meta import API_VERSION
-from libcalico.model.base.shape import UNKNOWN_FIELD, shape_problems
+from libcalico.model.base.shape import UNKNOWN_FIELD, shape_problems, without_nulls
 
 OLD_VERSION = "v1"
 CONFIG_KIND = "calicoApiConfig"
@@ -107,8 +107,8 @@ def convert_document(tree: Mapping[str, object]) -> list[dict[str, object]]:
     kind, subject = _kind_of(tree)
     for problem in legacy_problems(tree):
         raise problem
-    metadata = msgspec.convert(_present(tree.get("metadata") or {}), kind.metadata)
-    spec = msgspec.convert(_present(tree.get("spec") or {}), kind.spec)
+    metadata = msgspec.convert(without_nulls(tree.get("metadata") or {}), kind.metadata)
+    spec = msgspec.convert(without_nulls(tree.get("spec") or {}), kind.spec)
     return [{"apiVersion": API_VERSION, **kind.convert(metadata, spec, subject)}]
 
 
@@ -129,9 +129,3 @@ def _kind_of(tree: Mapping[str, object]) -> tuple[_OldKind, str]:
     metadata = tree.get("metadata")
     identity = metadata.get(kind.identity, "") if isinstance(metadata, Mapping) else ""
     return kind, f"{kind.name}({identity})"
-
-
-def _present(tree: object) -> object:
-    if isinstance(tree, Mapping):
-        return {name: _present(value) for name, value in tree.items() if value is not None}
-    return [_present(item) for item in tree] if isinstance(tree, list) else tree

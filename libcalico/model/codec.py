@@ -22,7 +22,7 @@ import msgspec
 from libcalico.errors import NO_DOCUMENT, InvalidValue
 from libcalico.model.base.base import Struct
 from libcalico.model.base.overlay import overlay
-from libcalico.model.base.shape import UNKNOWN_FIELD, shape_problems
+from libcalico.model.base.shape import UNKNOWN_FIELD, shape_problems, without_nulls
 from libcalico.model.keys import (
     AffinityKey,
     BlockKey,
@@ -124,7 +124,7 @@ def resource_from_tree(tree: Mapping[str, object], *, strict: bool = False) -> R
     metadata = tree.get("metadata")
     name = metadata.get("name", "") if isinstance(metadata, Mapping) else ""
     subject = f"{kind.name}({name})"
-    cleaned = {field: _without_nulls(value) for field, value in tree.items() if value is not None}
+    cleaned = {field: without_nulls(value) for field, value in tree.items() if value is not None}
     if strict:
         for problem in shape_problems(kind.type, cleaned):
             if problem.rule == UNKNOWN_FIELD:
@@ -164,21 +164,13 @@ def _escape(raw: bytes) -> bytes:
 def _decode_lenient(subject: str, type_: type[Struct], raw: bytes) -> Struct:
     # The strict decoder stops at the first wrong type, before it has seen the rest.
     try:
-        tree = _without_nulls(msgspec.json.decode(raw))
+        tree = without_nulls(msgspec.json.decode(raw))
     except NO_DOCUMENT as problem:
         raise InvalidValue("$", _short(raw), f"must be JSON: {problem}", subject) from None
     try:
         return msgspec.convert(tree, type_)
     except msgspec.ValidationError as problem:
         raise _invalid(subject, problem, tree) from None
-
-
-def _without_nulls(tree: object) -> object:
-    if isinstance(tree, Mapping):
-        return {key: _without_nulls(value) for key, value in tree.items() if value is not None}
-    if isinstance(tree, list):
-        return [_without_nulls(value) for value in tree]
-    return tree
 
 
 def _invalid(subject: str, problem: msgspec.ValidationError, tree: object) -> InvalidValue:

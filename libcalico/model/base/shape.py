@@ -41,6 +41,13 @@ def shape_problems(
     ]
 
 
+def without_nulls(tree: object) -> object:
+    """A tree without its null members, which count as absent."""
+    if isinstance(tree, Mapping):
+        return {key: without_nulls(value) for key, value in tree.items() if value is not None}
+    return [without_nulls(value) for value in tree] if isinstance(tree, list) else tree
+
+
 def shown(value: object) -> object:
     """A value as an error names it: long ones and whole trees are cut short."""
     if isinstance(value, str):
