@@ -36,28 +36,30 @@ Nodes = Sequence[NodeAddresses] | None
 """The cluster's nodes; None: not known."""
 
 
-def pods_of(given: Tree, path: str) -> tuple[str, str]:
+def pods_of(peer: Tree, path: str) -> tuple[str, str]:
     """(selector of namespaces, selector of pods) of a subject or peer. Raises InvalidValue.
 
     Exactly one of `namespaces` and `pods` must be there.
     """
-    if tree.exactly_one(given, ("namespaces", "pods"), path, " and ") == "namespaces":
+    if tree.exactly_one(peer, ("namespaces", "pods"), path, " and ") == "namespaces":
         where = f"{path}.namespaces"
-        spaces = label_selector.namespaces(tree.mapping(given, "namespaces", path), where)
+        spaces = label_selector.namespaces(tree.mapping(peer, "namespaces", path), where)
         return spaces, label_selector.KUBERNETES_PODS
-    below, where = tree.mapping(given, "pods", path), f"{path}.pods"
-    tree.only(below, _POD, where)
+    selectors, where = tree.mapping(peer, "pods", path), f"{path}.pods"
+    tree.only(selectors, _POD, where)
     spaces = label_selector.namespaces(
-        tree.mapping(below, "namespaceSelector", where), f"{where}.namespaceSelector"
+        tree.mapping(selectors, "namespaceSelector", where), f"{where}.namespaceSelector"
     )
-    pods = label_selector.pods(tree.mapping(below, "podSelector", where), f"{where}.podSelector")
+    pods = label_selector.pods(
+        tree.mapping(selectors, "podSelector", where), f"{where}.podSelector"
+    )
     return spaces, pods
 
 
 def ends(
     items: Sequence[object], allowed: frozenset[str], nodes: Nodes, path: str
 ) -> list[EntityRule]:
-    """The peers of a rule. Raises InvalidValue for one that cannot be said."""
+    """The peers of a rule. Raises InvalidValue for a peer that Calico cannot express."""
     if not items:
         raise InvalidValue(path, items, "must have at least one peer")
     peers = []
@@ -89,20 +91,23 @@ def _addresses(selector: Tree, nodes: Nodes, path: str) -> list[str]:
     if nodes is None:
         raise InvalidValue(path, dict(selector), "the cluster's nodes are not known")
     addresses = {
-        one for node in nodes if node_selector.matches(node.labels) for one in node.addresses
+        address
+        for node in nodes
+        if node_selector.matches(node.labels)
+        for address in node.addresses
     }
-    return [str(ip_network(one)) for one in sorted(map(ip_address, addresses), key=_order)]
+    return [str(ip_network(address)) for address in sorted(map(ip_address, addresses), key=_order)]
 
 
 def _order(address: IPv4Address | IPv6Address) -> tuple[int, int]:
     return address.version, int(address)
 
 
-def _nets(listed: Iterable[str]) -> list[EntityRule]:
+def _nets(networks: Iterable[str]) -> list[EntityRule]:
     """Ends of one family and of at most as many networks as a rule may have."""
     families: dict[bool, list[str]] = {False: [], True: []}
-    for one in dict.fromkeys(listed):
-        families[":" in one].append(one)
+    for net in dict.fromkeys(networks):
+        families[":" in net].append(net)
     return [
         EntityRule(nets=nets[start : start + MAX_NETS])
         for nets in families.values()

@@ -130,8 +130,8 @@ def _rules(item: Tree, direction: str, nodes: Nodes, path: str) -> list[Rule]:
     entries = tree.sequence(item, "protocols", path)
     rules = []
     for protocol, ports in cluster_ports.by_protocol(entries, f"{path}.protocols"):
-        for end in peers:
-            source, destination = sides(direction == "ingress", end, ports)
+        for peer in peers:
+            source, destination = sides(direction == "ingress", peer, ports)
             rules.append(
                 Rule(
                     action=ACTIONS[action],

@@ -32,10 +32,10 @@ def by_protocol(entries: Sequence[object], path: str) -> list[tuple[str | None, 
     for index, item in enumerate(entries):
         where = f"{path}[{index}]"
         protocol, port = _entry(tree.as_mapping(item, where), where)
-        for one in [protocol] if protocol else NAMES:
-            ports = ports_of.setdefault(one, [])
+        for name in [protocol] if protocol else NAMES:
+            ports = ports_of.setdefault(name, [])
             if port is None:
-                unlimited.add(one)
+                unlimited.add(name)
             else:
                 ports.append(port)
     return [

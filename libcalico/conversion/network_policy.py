@@ -64,11 +64,11 @@ def network_policy(document: Tree) -> tuple[NetworkPolicy, list[InvalidValue]]:
 
 def _types(spec: Tree, dropped: list[InvalidValue]) -> list[str]:
     given = tree.sequence(spec, "policyTypes", "spec")
-    for index, one in enumerate(given):
-        if one not in (INGRESS, EGRESS):
+    for index, direction in enumerate(given):
+        if direction not in (INGRESS, EGRESS):
             rule = f"must be {INGRESS} or {EGRESS}"
-            dropped.append(InvalidValue(f"spec.policyTypes[{index}]", one, rule))
-    return [one for one in (INGRESS, EGRESS) if one in given] or [INGRESS]
+            dropped.append(InvalidValue(f"spec.policyTypes[{index}]", direction, rule))
+    return [direction for direction in (INGRESS, EGRESS) if direction in given] or [INGRESS]
 
 
 def _direction(
@@ -92,9 +92,9 @@ def _rules(item: Tree, peers_name: str, path: str) -> list[Rule]:
     if entries:
         grouped = [*ports.by_protocol(entries, f"{path}.ports").items()]
     rules = []
-    for protocol, listed in grouped:
-        for end in ends:
-            source, destination = ports.sides(peers_name == "from", end, listed)
+    for protocol, protocol_ports in grouped:
+        for peer in ends:
+            source, destination = ports.sides(peers_name == "from", peer, protocol_ports)
             rules.append(
                 Rule(action="Allow", protocol=protocol, source=source, destination=destination)
             )

@@ -95,8 +95,8 @@ def finished(pod: Tree) -> bool:
     if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
         return True
     annotations = _annotations(pod)
-    going = (pod.get("metadata") or {}).get("deletionTimestamp")
-    return bool(going) and POD_IP in annotations and not annotations[POD_IP]
+    deleted = (pod.get("metadata") or {}).get("deletionTimestamp")
+    return bool(deleted) and POD_IP in annotations and not annotations[POD_IP]
 
 
 def _annotations(pod: Tree) -> Mapping[str, str]:
@@ -108,7 +108,7 @@ def _addresses(pod: Tree) -> list[str]:
     if finished(pod):
         return []
     status, annotations = pod.get("status") or {}, _annotations(pod)
-    listed = [one.get("ip", "") for one in status.get("podIPs") or ()]
+    listed = [address.get("ip", "") for address in status.get("podIPs") or ()]
     choices = (
         listed,
         [status.get("podIP", "")],
@@ -155,5 +155,5 @@ def _texts(text: str | None) -> list[str]:
     with suppress(ValueError):
         items = json.loads(text or "")
         if isinstance(items, list):
-            return [one for one in items if isinstance(one, str)]
+            return [item for item in items if isinstance(item, str)]
     return []

@@ -41,15 +41,15 @@ def some(name: str) -> str:
 def among(name: str, values: frozenset[int | str | None]) -> str:
     """The condition that a field, number or text, is one of these."""
     comparisons = []
-    for one in sorted((one for one in values if one is not None), key=str):
-        literal = str(one) if isinstance(one, int) else f"'{one}'"
+    for value in sorted((value for value in values if value is not None), key=str):
+        literal = str(value) if isinstance(value, int) else f"'{value}'"
         comparisons.append(f"self.{name} == {literal}")
-        if isinstance(one, int):
-            comparisons.append(f"self.{name} == '{one}'")
+        if isinstance(value, int):
+            comparisons.append(f"self.{name} == '{value}'")
     return f"({' || '.join(comparisons)})"
 
 
-def apart(one: str, other: str) -> Rule:
+def apart(first: str, second: str) -> Rule:
     """Two fields of text of which only one may be set."""
-    message = f"{other} is not allowed together with {one}"
-    return Rule(f"!({text(one)} && {text(other)})", message, other)
+    message = f"{second} is not allowed together with {first}"
+    return Rule(f"!({text(first)} && {text(second)})", message, second)

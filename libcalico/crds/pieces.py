@@ -67,7 +67,7 @@ def network(version: int = 0, *, bare: bool = True, empty: bool = False) -> Piec
     """
     kinds: list[dict[str, object]] = [{"format": "cidr"}]
     if bare:
-        kinds += [{"format": f"ipv{one}"} for one in (4, 6) if version in (0, one)]
+        kinds += [{"format": f"ipv{number}"} for number in (4, 6) if version in (0, number)]
     if empty:
         kinds.append({"maxLength": 0})
     family = {4: {"pattern": "^[^:]*$"}, 6: {"pattern": "^(.*:.*)?$"}}.get(version, {})

@@ -71,7 +71,7 @@ def _schema(type_: object) -> Schema:
     if origin is Annotated:
         return _schema(get_args(type_)[0])
     if origin in (Union, types.UnionType):
-        return _union([one for one in get_args(type_) if one is not type(None)], type_)
+        return _union([member for member in get_args(type_) if member is not type(None)], type_)
     if origin is list:
         return {"type": "array", "items": _item(get_args(type_)[0])}
     if origin is dict:

@@ -90,8 +90,8 @@ def legacy_problems(tree: Mapping[str, object]) -> list[InvalidValue]:
             problems.append(InvalidValue(part, value, "must be a mapping of fields", subject))
             continue
         problems += [
-            InvalidValue(f"{part}.{one.field}", one.value, one.rule, subject)
-            for one in shape_problems(type_, value)
+            InvalidValue(f"{part}.{problem.field}", problem.value, problem.rule, subject)
+            for problem in shape_problems(type_, value)
         ]
     metadata = tree.get("metadata")
     if not problems and not (isinstance(metadata, Mapping) and metadata.get(kind.identity)):
@@ -121,7 +121,7 @@ def _kind_of(tree: Mapping[str, object]) -> tuple[_OldKind, str]:
         )
     kind = _KINDS.get(word.lower()) if isinstance(word, str) else None
     if kind is None:
-        known = ", ".join(one.name for one in _KINDS.values())
+        known = ", ".join(old_kind.name for old_kind in _KINDS.values())
         raise UnsupportedKind(
             f"{word} of apiVersion {OLD_VERSION} is not a resource of Calico's first generation,"
             f" which are {known}; today's have apiVersion {API_VERSION}"

@@ -30,7 +30,7 @@ def host_endpoint(
         "node": node,
         "interfaceName": spec.interfaceName,
         "expectedIPs": list(spec.expectedIPs),
-        "profiles": [names.profile_name(one) for one in spec.profiles],
+        "profiles": [names.profile_name(profile) for profile in spec.profiles],
         "ports": _ports(spec.ports),
     }
     return {
@@ -50,14 +50,14 @@ def workload_endpoint(
             raise InvalidValue(field, "", rule, subject)
     node = names.node_name(metadata.node)
     orchestrator, endpoint = names.name(metadata.orchestrator), names.name(metadata.name)
-    namespace, who = _workload(metadata, subject)
+    namespace, parts = _workload(metadata, subject)
     labels = dict(metadata.labels)
     if rules.OLD_NAMESPACE_LABEL in labels:
         labels[rules.NAMESPACE_LABEL] = labels.pop(rules.OLD_NAMESPACE_LABEL)
     tree = {
         "orchestrator": orchestrator,
         "node": node,
-        **who,
+        **parts,
         "endpoint": endpoint,
         "ipNetworks": list(spec.ipNetworks),
         "ipNATs": [
@@ -75,7 +75,7 @@ def workload_endpoint(
     return {
         "kind": "WorkloadEndpoint",
         "metadata": {
-            **_metadata(workload_endpoint_name(node, orchestrator, who[key], endpoint), labels),
+            **_metadata(workload_endpoint_name(node, orchestrator, parts[key], endpoint), labels),
             "namespace": namespace,
         },
         "spec": {name: value for name, value in tree.items() if value},
@@ -102,8 +102,8 @@ def _workload(metadata: V1WorkloadEndpointMetadata, subject: str) -> tuple[str, 
 
 def _ports(ports: Sequence[V1Port]) -> list[dict[str, object]]:
     return [
-        {"name": one.name, "protocol": rules.protocol(one.protocol), "port": one.port}
-        for one in ports
+        {"name": port.name, "protocol": rules.protocol(port.protocol), "port": port.port}
+        for port in ports
     ]
 
 

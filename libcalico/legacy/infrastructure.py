@@ -91,7 +91,8 @@ def node(metadata: V1Named, spec: V1NodeSpec, subject: str) -> dict[str, object]
         tree["bgp"] = {name: value for name, value in bgp.items() if value not in (None, "")}
     if spec.orchRefs:
         tree["orchRefs"] = [
-            {"nodeName": one.nodeName, "orchestrator": one.orchestrator} for one in spec.orchRefs
+            {"nodeName": reference.nodeName, "orchestrator": reference.orchestrator}
+            for reference in spec.orchRefs
         ]
     name = names.node_name(metadata.name)
     return {"kind": "Node", "metadata": {"name": name}, "spec": tree}

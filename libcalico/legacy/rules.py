@@ -26,7 +26,7 @@ _BY_NAME = {protocol.lower(): protocol for protocol in _PROTOCOLS}
 
 def rules(legacy_rules: Sequence[V1Rule], where: str, subject: str) -> list[dict[str, object]]:
     """The v3 trees of rules. Raises InvalidValue for an action or a network that is none."""
-    return [_rule(one, f"{where}[{index}]", subject) for index, one in enumerate(legacy_rules)]
+    return [_rule(rule, f"{where}[{index}]", subject) for index, rule in enumerate(legacy_rules)]
 
 
 def selector(text: str) -> str:

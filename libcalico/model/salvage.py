@@ -89,16 +89,16 @@ def _spec(type_: Any, value: object) -> Any:
     members = _mapping(value)
     doubtful = not isinstance(value, Mapping)
     known: dict[str, Any] = {}
-    for name, one in members.items():
+    for name, member in members.items():
         if name not in fields:
             continue
         try:
-            known[name] = msgspec.convert(one, fields[name])
+            known[name] = msgspec.convert(member, fields[name])
         except msgspec.ValidationError:
-            left = _member(name, fields[name], one)
-            doubtful = doubtful or left is None
-            if left is not None:
-                known[name] = left
+            readable = _member(name, fields[name], member)
+            doubtful = doubtful or readable is None
+            if readable is not None:
+                known[name] = readable
     if doubtful and "ingress" in fields:
         # A lost member, such as the order, could put a rule that denies behind one that allows.
         for name in _RULES:
@@ -119,21 +119,21 @@ def _spec(type_: Any, value: object) -> Any:
 def _parameters(value: object) -> FelixConfigurationSpec:
     fields = struct_fields(FelixConfigurationSpec)
     known: dict[str, Any] = {}
-    for name, one in _mapping(value).items():
+    for name, member in _mapping(value).items():
         if name in fields:
             with suppress(msgspec.ValidationError):
-                known[name] = msgspec.convert(one, fields[name])
+                known[name] = msgspec.convert(member, fields[name])
     return FelixConfigurationSpec(**known)
 
 
 def _member(name: str, type_: object, value: object) -> object:
     """The readable part of one member; None if its meaning is lost."""
     if name in _RULES:
-        return [_rule(one) for one in value] if isinstance(value, list) else [UNREADABLE]
+        return [_rule(item) for item in value] if isinstance(value, list) else [UNREADABLE]
     if type_ is str:
         return UNREADABLE_TEXT
     if get_origin(type_) is list and isinstance(value, list) and name in _TEXTS:
-        return [one if isinstance(one, str) else UNREADABLE_TEXT for one in value]
+        return [item if isinstance(item, str) else UNREADABLE_TEXT for item in value]
     if get_origin(type_) is dict and isinstance(value, Mapping):
         # A pair that is no label makes the rest doubtful for `problems` all the same.
         return _texts(value) | {UNREADABLE_TEXT: UNREADABLE_TEXT}

@@ -125,8 +125,8 @@ class And:
 
     def matches(self, labels: Labels) -> bool:
         """Whether the labels satisfy this."""
-        for one in self.operands:  # noqa: SIM110
-            if not one.matches(labels):
+        for operand in self.operands:  # noqa: SIM110
+            if not operand.matches(labels):
                 return False
         return True
 
@@ -144,8 +144,8 @@ class Or:
 
     def matches(self, labels: Labels) -> bool:
         """Whether the labels satisfy this."""
-        for one in self.operands:  # noqa: SIM110
-            if one.matches(labels):
+        for operand in self.operands:  # noqa: SIM110
+            if operand.matches(labels):
                 return True
         return False
 
@@ -163,7 +163,7 @@ def depth(node: Node) -> int:
     longest, level = 0, [node]
     while level:
         longest += 1
-        level = [child for one in level for child in _children(one)]
+        level = [child for parent in level for child in _children(parent)]
     return longest
 
 

@@ -43,7 +43,7 @@ def item_struct(type_: object) -> tuple[type[msgspec.Struct] | None, bool]:
     origin = get_origin(type_)
     if origin in (Union, types.UnionType):
         members = [item_struct(part) for part in get_args(type_)]
-        return next((one for one in members if one[0] is not None), (None, False))
+        return next((member for member in members if member[0] is not None), (None, False))
     if origin is list:
         inner, many = item_struct(get_args(type_)[0])
         return (inner, True) if not many else (None, False)

@@ -139,10 +139,10 @@ def _mapping(inner: object, value: object, path: str) -> Found:
 
 
 def _one_of(members: tuple[object, ...], value: object, path: str) -> Found:
-    members = tuple(one for one in members if one is not type(None))
+    members = tuple(member for member in members if member is not type(None))
     if len(members) == 1:
         yield from _value(members[0], value, path)
-    elif not any(_is(one, value) for one in members):
+    elif not any(_is(member, value) for member in members):
         yield path, value, _rule(list(members), value)
 
 
@@ -156,7 +156,7 @@ def _is(type_: object, value: object) -> bool:
 
 
 def _rule(members: list[object], value: object) -> str:
-    expected = " or ".join(dict.fromkeys(_NAMES.get(one, str(one)) for one in members))
+    expected = " or ".join(dict.fromkeys(_NAMES.get(member, str(member)) for member in members))
     if members == [str] and isinstance(value, (int, float, bool)):
         return f"must be {expected}: put it in quotes"
     return f"must be {expected}"

@@ -38,7 +38,7 @@ class Row:
             return False
         if self.asks is not None:
             return self.asks(value, around)
-        return _plain(value) not in {_plain(one) for one in self.harmless}
+        return _plain(value) not in {_plain(harmless) for harmless in self.harmless}
 
 
 def _plain(value: object) -> str:

@@ -38,7 +38,7 @@ class BGPFilterPrependASPath(Struct, frozen=True):
     prefix: list[ASNumber] = always([])
 
     def __post_init__(self) -> None:
-        force_setattr(self, "prefix", [as_number(one) for one in self.prefix])
+        force_setattr(self, "prefix", [as_number(number) for number in self.prefix])
 
 
 class BGPFilterSetPriority(Struct, frozen=True):
@@ -72,7 +72,7 @@ class BGPFilterRule(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.asPathPrefix:
-            force_setattr(self, "asPathPrefix", [as_number(one) for one in self.asPathPrefix])
+            force_setattr(self, "asPathPrefix", [as_number(number) for number in self.asPathPrefix])
 
 
 class BGPFilterSpec(Struct, frozen=True):

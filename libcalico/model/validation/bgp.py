@@ -84,11 +84,13 @@ def _communities(config: BGPConfiguration, problems: Problems) -> None:
         problems.name(f"{where}.name", community.name, "a name is required")
         _community_value(problems, f"{where}.value", community.value)
         names.add(community.name)
-    for where, one in indexed("spec.prefixAdvertisements", spec.prefixAdvertisements):
-        problems.network(f"{where}.cidr", one.cidr)
-        if not 1 <= len(one.communities) <= 50:
-            problems.add(f"{where}.communities", len(one.communities), "1 to 50 communities")
-        for field, text in indexed(f"{where}.communities", one.communities):
+    for where, advertisement in indexed("spec.prefixAdvertisements", spec.prefixAdvertisements):
+        problems.network(f"{where}.cidr", advertisement.cidr)
+        if not 1 <= len(advertisement.communities) <= 50:
+            problems.add(
+                f"{where}.communities", len(advertisement.communities), "1 to 50 communities"
+            )
+        for field, text in indexed(f"{where}.communities", advertisement.communities):
             if text not in names:
                 _community_value(problems, field, text, " or a name of spec.communities")
 
@@ -116,11 +118,13 @@ def check_peer(peer: BGPPeer, problems: Problems) -> None:
     problems.selector("spec.nodeSelector", spec.nodeSelector)
     problems.selector("spec.peerSelector", spec.peerSelector)
     problems.selector("spec.localWorkloadSelector", spec.localWorkloadSelector)
-    ways = [
+    peers = [
         name for name in ("peerIP", "peerSelector", "localWorkloadSelector") if getattr(spec, name)
     ]
-    if len(ways) > 1:
-        problems.add(f"spec.{ways[1]}", getattr(spec, ways[1]), f"not together with spec.{ways[0]}")
+    if len(peers) > 1:
+        problems.add(
+            f"spec.{peers[1]}", getattr(spec, peers[1]), f"not together with spec.{peers[0]}"
+        )
     peer_ip = peer_address(spec.peerIP) if spec.peerIP else None
     if spec.peerIP and peer_ip is None:
         problems.add("spec.peerIP", spec.peerIP, "must be <ip>, <ipv4>:<port> or [<ipv6>]:<port>")

@@ -145,7 +145,7 @@ class Problems(list[InvalidValue]):
 
     def word(self, field: str, value: str | None, allowed: Collection[str]) -> None:
         """One of a few words in any letter case; empty and None are allowed."""
-        if value and value.lower() not in {one.lower() for one in allowed}:
+        if value and value.lower() not in {word.lower() for word in allowed}:
             self.add(field, value, "must be one of " + ", ".join(allowed))
 
     def length(self, field: str, value: str, most: int) -> None:

@@ -88,13 +88,13 @@ def _ports(spec: FelixConfigurationSpec, problems: Problems) -> None:
 
 def _port(problems: Problems, field: str, port: int | str, *, named: bool) -> None:
     try:
-        good = numorstring.port(port)
+        canonical = numorstring.port(port)
     except ValueError as problem:
         problems.add(field, port, str(problem))
         return
-    if good == 0 or (isinstance(good, str) and good.startswith("0:")):
+    if canonical == 0 or (isinstance(canonical, str) and canonical.startswith("0:")):
         problems.add(field, port, "must not be 0")
-    elif not named and isinstance(good, str) and ":" not in good:
+    elif not named and isinstance(canonical, str) and ":" not in canonical:
         problems.add(field, port, "must be a number or a range, not a name")
 
 
@@ -114,21 +114,21 @@ def _tables(spec: FelixConfigurationSpec, problems: Problems) -> None:
     if single is not None and not 1 <= single.min <= single.max <= MAX_TABLE_RANGE:
         value = f"{single.min}-{single.max}"
         problems.add("spec.routeTableRange", value, f"must lie in 1 to {MAX_TABLE_RANGE}")
-    for where, one in indexed("spec.routeTableRanges", ranges or ()):
-        _table_range(problems, where, one)
-    tables = sum(max(0, one.max - one.min + 1) for one in ranges or ())
+    for where, table_range in indexed("spec.routeTableRanges", ranges or ()):
+        _table_range(problems, where, table_range)
+    tables = sum(max(0, table_range.max - table_range.min + 1) for table_range in ranges or ())
     if tables > MAX_TABLES:
         rule = f"must be at most {MAX_TABLES} tables altogether"
         problems.add("spec.routeTableRanges", f"{tables} tables", rule)
 
 
-def _table_range(problems: Problems, where: str, one: RouteTableRange) -> None:
-    if one.min < 1:
-        problems.add(f"{where}.min", one.min, "must be at least 1")
-    if one.min > one.max:
-        problems.add(f"{where}.max", one.max, f"must not be below min, {one.min}")
-    if one.max > MAX_32:
-        problems.add(f"{where}.max", one.max, f"must be at most {MAX_32}")
+def _table_range(problems: Problems, where: str, table_range: RouteTableRange) -> None:
+    if table_range.min < 1:
+        problems.add(f"{where}.min", table_range.min, "must be at least 1")
+    if table_range.min > table_range.max:
+        problems.add(f"{where}.max", table_range.max, f"must not be below min, {table_range.min}")
+    if table_range.max > MAX_32:
+        problems.add(f"{where}.max", table_range.max, f"must be at most {MAX_32}")
 
 
 def _rest(spec: FelixConfigurationSpec, problems: Problems) -> None:
@@ -154,8 +154,8 @@ def _rest(spec: FelixConfigurationSpec, problems: Problems) -> None:
 
 
 def _reporters(problems: Problems, overrides: Sequence[HealthTimeoutOverride]) -> None:
-    for where, one in indexed("spec.healthTimeoutOverrides", overrides):
-        if not _REPORTER.fullmatch(one.name):
+    for where, override in indexed("spec.healthTimeoutOverrides", overrides):
+        if not _REPORTER.fullmatch(override.name):
             rule = "must be letters, digits, '_', '-' and spaces"
-            problems.add(f"{where}.name", one.name, rule)
-        problems.duration(f"{where}.timeout", one.timeout, negative=False)
+            problems.add(f"{where}.name", override.name, rule)
+        problems.duration(f"{where}.timeout", override.timeout, negative=False)

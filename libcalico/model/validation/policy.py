@@ -81,9 +81,9 @@ def _check_global(
             problems.add(
                 "spec.egress", f"{len(spec.egress)} rules", "none are allowed with preDNAT"
             )
-        for where, one in indexed("spec.types", spec.types):
-            if one == EGRESS:
-                problems.add(where, one, "is not allowed with preDNAT")
+        for where, direction_type in indexed("spec.types", spec.types):
+            if direction_type == EGRESS:
+                problems.add(where, direction_type, "is not allowed with preDNAT")
     for direction, side in (("ingress", "source"), ("egress", "destination")):
         for where, rule in indexed(f"spec.{direction}", getattr(spec, direction)):
             services = getattr(rule, side).services

@@ -128,15 +128,15 @@ def _ports(
     numeric = False
     for where, port in indexed(field, ports):
         try:
-            good = numorstring.port(port)
+            canonical = numorstring.port(port)
         except ValueError as problem:
             problems.add(where, port, str(problem))
             continue
-        if good == 0 or (isinstance(good, str) and good.startswith("0:")):
+        if canonical == 0 or (isinstance(canonical, str) and canonical.startswith("0:")):
             problems.add(where, port, "must not be 0")
-        if isinstance(good, str) and ":" not in good:
-            problems.port_name(where, good)
-        numeric = numeric or isinstance(good, int) or ":" in good
+        if isinstance(canonical, str) and ":" not in canonical:
+            problems.port_name(where, canonical)
+        numeric = numeric or isinstance(canonical, int) or ":" in canonical
     if protocol is None and numeric:
         problems.add(field, list(ports), "numeric ports need protocol TCP, UDP or SCTP")
     elif protocol is not None and ports and protocol not in WITH_PORTS:
@@ -193,6 +193,6 @@ def _http(problems: Problems, field: str, http: HTTPMatch, rule: Rule) -> None:
         text = path.exact or path.prefix
         name = "exact" if path.exact else "prefix"
         problems.length(f"{where}.{name}", text, MAX_PATH)
-        if not text.startswith("/") or any(one in text for one in "?# "):
+        if not text.startswith("/") or any(character in text for character in "?# "):
             rule_text = "must begin with / and have no '?', '#' or space"
             problems.add(f"{where}.{name}", text, rule_text)

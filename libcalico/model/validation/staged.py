@@ -72,39 +72,41 @@ def _deleting(
 
 def _selector(problems: Problems, where: str, selector: LabelSelector) -> None:
     problems.labels(f"{where}.matchLabels", selector.matchLabels)
-    for field, one in indexed(f"{where}.matchExpressions", selector.matchExpressions):
-        problems.qualified(f"{field}.key", one.key)
-        problems.one_of(f"{field}.operator", one.operator, OPERATORS, empty=False)
-        if one.operator in OPERATORS and (one.operator in ("In", "NotIn")) != bool(one.values):
+    for field, requirement in indexed(f"{where}.matchExpressions", selector.matchExpressions):
+        problems.qualified(f"{field}.key", requirement.key)
+        problems.one_of(f"{field}.operator", requirement.operator, OPERATORS, empty=False)
+        if requirement.operator in OPERATORS and (requirement.operator in ("In", "NotIn")) != bool(
+            requirement.values
+        ):
             rule = "must hold values with In and NotIn, and none otherwise"
-            problems.add(f"{field}.values", one.values, rule)
+            problems.add(f"{field}.values", requirement.values, rule)
 
 
 def _ports(problems: Problems, where: str, ports: Sequence[KubernetesPolicyPort]) -> None:
-    for field, one in indexed(where, ports):
-        problems.one_of(f"{field}.protocol", one.protocol, PROTOCOLS, empty=False)
-        if isinstance(one.port, int):
-            problems.limits(f"{field}.port", one.port, 1, 65535)
-        elif one.port is not None:
-            problems.port_name(f"{field}.port", one.port)
-        if one.endPort is not None:
-            low = one.port if isinstance(one.port, int) else None
+    for field, port in indexed(where, ports):
+        problems.one_of(f"{field}.protocol", port.protocol, PROTOCOLS, empty=False)
+        if isinstance(port.port, int):
+            problems.limits(f"{field}.port", port.port, 1, 65535)
+        elif port.port is not None:
+            problems.port_name(f"{field}.port", port.port)
+        if port.endPort is not None:
+            low = port.port if isinstance(port.port, int) else None
             if low is None:
-                problems.add(f"{field}.endPort", one.endPort, "needs a numeric port")
-            elif not low <= one.endPort <= 65535:
-                problems.add(f"{field}.endPort", one.endPort, f"must be {low} to 65535")
+                problems.add(f"{field}.endPort", port.endPort, "needs a numeric port")
+            elif not low <= port.endPort <= 65535:
+                problems.add(f"{field}.endPort", port.endPort, f"must be {low} to 65535")
 
 
 def _peers(problems: Problems, where: str, peers: Sequence[KubernetesPolicyPeer]) -> None:
-    for field, one in indexed(where, peers):
-        if one.podSelector is not None:
-            _selector(problems, f"{field}.podSelector", one.podSelector)
-        if one.namespaceSelector is not None:
-            _selector(problems, f"{field}.namespaceSelector", one.namespaceSelector)
-        block = one.ipBlock
+    for field, peer in indexed(where, peers):
+        if peer.podSelector is not None:
+            _selector(problems, f"{field}.podSelector", peer.podSelector)
+        if peer.namespaceSelector is not None:
+            _selector(problems, f"{field}.namespaceSelector", peer.namespaceSelector)
+        block = peer.ipBlock
         if block is None:
             continue
-        if one.podSelector is not None or one.namespaceSelector is not None:
+        if peer.podSelector is not None or peer.namespaceSelector is not None:
             problems.add(f"{field}.ipBlock", "...", "not together with a selector")
         problems.network(f"{field}.ipBlock.cidr", block.cidr, host_bits=True)
         problems.cidrs(f"{field}.ipBlock.except", block.except_)
