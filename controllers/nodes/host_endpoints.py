@@ -18,7 +18,7 @@ from libcalico.model import HostEndpoint, HostEndpointSpec, Metadata, Node
 from libcalico.model.keys import IPNetwork
 from libcalico.model.resources.controllers import AutoHostEndpointConfig, Template
 from libcalico.model.resources.profile import DEFAULT_ALLOW
-from libcalico.model.validation.checks import address_of
+from libcalico.model.validation.network_values import address_of
 from libcalico.selectors import selectors
 
 CREATED_BY, CREATOR = "projectcalico.org/created-by", "calico-kube-controllers"

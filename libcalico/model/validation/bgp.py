@@ -82,7 +82,7 @@ def _communities(config: BGPConfiguration, problems: Problems) -> None:
     names = set()
     for where, community in indexed("spec.communities", spec.communities):
         problems.name(f"{where}.name", community.name, "a name is required")
-        _community_value(problems, f"{where}.value", community.value)
+        check_community(problems, f"{where}.value", community.value)
         names.add(community.name)
     for where, advertisement in indexed("spec.prefixAdvertisements", spec.prefixAdvertisements):
         problems.network(f"{where}.cidr", advertisement.cidr)
@@ -92,16 +92,21 @@ def _communities(config: BGPConfiguration, problems: Problems) -> None:
             )
         for field, text in indexed(f"{where}.communities", advertisement.communities):
             if text not in names:
-                _community_value(problems, field, text, " or a name of spec.communities")
+                check_community(problems, field, text, otherwise=" or a name of spec.communities")
 
 
-def _community_value(problems: Problems, field: str, value: str, otherwise: str = "") -> None:
-    parts = [int(part) for part in value.split(":")] if COMMUNITY.fullmatch(value) else []
-    limit = 0xFFFF if len(parts) == 2 else 0xFFFFFFFF
-    if not parts or max(parts) > limit:
-        problems.add(
-            field, value, f"must be aa:nn (16 bits each) or aa:nn:mm (32 bits each){otherwise}"
-        )
+def check_community(
+    problems: Problems,
+    field: str,
+    value: str | None,
+    pattern: re.Pattern[str] = COMMUNITY,
+    otherwise: str = "",
+) -> None:
+    """Check a standard or large community; `otherwise` names what else is allowed."""
+    parts = [int(part) for part in value.split(":")] if value and pattern.fullmatch(value) else []
+    if not parts or max(parts) > (0xFFFF if len(parts) == 2 else 0xFFFFFFFF):
+        rule = f"must be aa:nn (16 bits each) or aa:nn:mm (32 bits each){otherwise}"
+        problems.add(field, value, rule)
 
 
 def _password(problems: Problems, field: str, password: BGPPassword | None) -> None:

@@ -7,11 +7,12 @@ import re
 from collections.abc import Sequence
 
 from libcalico.model.resources.bgpfilter import BGPFilter, BGPFilterOperation, BGPFilterRule
-from libcalico.model.validation.bgp import MAX_PRIORITY
+from libcalico.model.validation.bgp import MAX_PRIORITY, check_community
 from libcalico.model.validation.checks import INTERFACE_PATTERN, Problems, indexed
 
 OPERATORS = ("Equal", "NotEqual", "In", "NotIn")
 _COMMUNITY = re.compile(r"(0|[1-9]\d{0,9}):(0|[1-9]\d{0,9})(:(0|[1-9]\d{0,9}))?")
+"""Without leading zeros, other than in BGPConfiguration."""
 MAX_OPERATIONS = MAX_PREPENDED = 10
 MAX_CIDR = {4: 18, 6: 43}
 
@@ -40,7 +41,7 @@ def _rules(problems: Problems, field: str, rules: Sequence[BGPFilterRule], versi
             if len(values) != 1:
                 problems.add(f"{where}.communities.values", values, "must hold one community")
             for path, value in indexed(f"{where}.communities.values", values):
-                _community(problems, path, value)
+                check_community(problems, path, value, _COMMUNITY)
         problems.limits(f"{where}.priority", rule.priority, 1, MAX_PRIORITY)
         if rule.action not in ("Accept", "Reject"):
             problems.add(f"{where}.action", rule.action, "must be Accept or Reject")
@@ -80,7 +81,9 @@ def _operation(problems: Problems, where: str, operation: BGPFilterOperation) ->
     if len(chosen) != 1:
         problems.add(where, chosen, "must be exactly one of " + ", ".join(names))
     if operation.addCommunity is not None:
-        _community(problems, f"{where}.addCommunity.value", operation.addCommunity.value)
+        check_community(
+            problems, f"{where}.addCommunity.value", operation.addCommunity.value, _COMMUNITY
+        )
     if operation.prependASPath is not None:
         count = len(operation.prependASPath.prefix)
         if not 1 <= count <= MAX_PREPENDED:
@@ -91,11 +94,3 @@ def _operation(problems: Problems, where: str, operation: BGPFilterOperation) ->
         if value is None:
             problems.add(f"{where}.setPriority.value", None, "is required")
         problems.limits(f"{where}.setPriority.value", value, 1, MAX_PRIORITY)
-
-
-def _community(problems: Problems, field: str, value: str | None) -> None:
-    """Without leading zeros, other than in BGPConfiguration."""
-    good = value is not None and _COMMUNITY.fullmatch(value)
-    parts = [int(part) for part in value.split(":")] if good and value else []
-    if not parts or max(parts) > (0xFFFF if len(parts) == 2 else 0xFFFFFFFF):
-        problems.add(field, value, "must be aa:nn (16 bits each) or aa:nn:mm (32 bits each)")

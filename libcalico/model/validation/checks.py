@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Sized
-from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from ipaddress import ip_address, ip_network
 from typing import TypeVar
 
 from libcalico import durations, goregex
 from libcalico.errors import InvalidValue
 from libcalico.host_address import A_HOST, is_host
+from libcalico.model.base import numorstring
 from libcalico.model.base.meta import Metadata
 from libcalico.model.validation.kubernetes_names import (
     MAX_NAME,
@@ -158,6 +159,17 @@ class Problems(list[InvalidValue]):
         if len(values) > most:
             self.add(field, f"{len(values)} entries", f"must have at most {most} entries")
 
+    def port(self, field: str, value: int | str) -> int | str | None:
+        """A port, a range or a name of a port. Return its canonical form, None if there is none."""
+        try:
+            port = numorstring.port(value)
+        except ValueError as problem:
+            self.add(field, value, str(problem))
+            return None
+        if port == 0 or (isinstance(port, str) and port.startswith("0:")):
+            self.add(field, value, "must not be 0")
+        return port
+
     def port_name(self, field: str, value: str) -> None:
         """A port's name by Kubernetes' rule (RFC 6335); empty is allowed."""
         if value and not is_port_name(value):
@@ -236,11 +248,3 @@ class Problems(list[InvalidValue]):
 def indexed(field: str, values: Iterable[T]) -> Iterator[tuple[str, T]]:
     """The values of a list, each with its path: `spec.nets[0]`, `spec.nets[1]`."""
     return ((f"{field}[{index}]", value) for index, value in enumerate(values))
-
-
-def address_of(text: str) -> IPv4Address | IPv6Address | None:
-    """The address in `ip` or `ip/len`, or None."""
-    try:
-        return ip_address(text.partition("/")[0])
-    except ValueError:
-        return None

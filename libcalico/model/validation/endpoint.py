@@ -10,13 +10,8 @@ from libcalico import names
 from libcalico.errors import InvalidValue
 from libcalico.model.resources.endpoint import WorkloadEndpoint, WorkloadEndpointSpec
 from libcalico.model.resources.hostendpoint import HostEndpoint
-from libcalico.model.validation.checks import (
-    CONTAINER_ID,
-    INTERFACE,
-    Problems,
-    address_of,
-    indexed,
-)
+from libcalico.model.validation.checks import CONTAINER_ID, INTERFACE, Problems, indexed
+from libcalico.model.validation.network_values import address_of
 
 PORT_PROTOCOLS = ("TCP", "UDP", "SCTP", 6, 17, 132)
 INTERFACE_RULE = "must be 1 to 15 letters, digits, '_', '.' and '-'"

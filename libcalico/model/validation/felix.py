@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from libcalico.model.base import numorstring
 from libcalico.model.resources.felix_values import HealthTimeoutOverride, ProtoPort, RouteTableRange
 from libcalico.model.resources.felixconfig import FelixConfiguration, FelixConfigurationSpec
 from libcalico.model.validation.checks import INTERFACE, Problems, indexed
@@ -87,14 +86,8 @@ def _ports(spec: FelixConfigurationSpec, problems: Problems) -> None:
 
 
 def _port(problems: Problems, field: str, port: int | str, *, named: bool) -> None:
-    try:
-        canonical = numorstring.port(port)
-    except ValueError as problem:
-        problems.add(field, port, str(problem))
-        return
-    if canonical == 0 or (isinstance(canonical, str) and canonical.startswith("0:")):
-        problems.add(field, port, "must not be 0")
-    elif not named and isinstance(canonical, str) and ":" not in canonical:
+    canonical = problems.port(field, port)
+    if not named and isinstance(canonical, str) and ":" not in canonical:
         problems.add(field, port, "must be a number or a range, not a name")
 
 

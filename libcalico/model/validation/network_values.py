@@ -1,4 +1,4 @@
-"""MAC addresses, DSCP values and WireGuard keys in the forms that Calico takes.
+"""Addresses, DSCP values and WireGuard keys in the forms that Calico takes.
 
 Tested in tests/libcalico/test_validate.py and tests/libcalico/test_invalid_documents.py.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import re
+from ipaddress import IPv4Address, IPv6Address, ip_address
 
 _MAC_OCTETS = (6, 8, 20)
 """Ethernet, EUI-64 and InfiniBand: what Go's net.ParseMAC takes."""
@@ -19,6 +20,14 @@ DSCP_NAMES = frozenset(
     | {f"CS{level}" for level in range(8)}
 )
 MAX_DSCP = 63
+
+
+def address_of(text: str) -> IPv4Address | IPv6Address | None:
+    """The address in `ip` or `ip/len`, or None."""
+    try:
+        return ip_address(text.partition("/")[0])
+    except ValueError:
+        return None
 
 
 def is_mac(text: str) -> bool:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from ipaddress import ip_network
 
-from libcalico.model.base import numorstring
 from libcalico.model.resources.rules import EntityRule, HTTPMatch, ICMPFields, Rule, ServiceMatch
 from libcalico.model.validation.checks import Problems, indexed
 
@@ -127,16 +126,11 @@ def _ports(
     problems.entries(field, ports, MAX_PORTS)
     numeric = False
     for where, port in indexed(field, ports):
-        try:
-            canonical = numorstring.port(port)
-        except ValueError as problem:
-            problems.add(where, port, str(problem))
-            continue
-        if canonical == 0 or (isinstance(canonical, str) and canonical.startswith("0:")):
-            problems.add(where, port, "must not be 0")
+        canonical = problems.port(where, port)
         if isinstance(canonical, str) and ":" not in canonical:
             problems.port_name(where, canonical)
-        numeric = numeric or isinstance(canonical, int) or ":" in canonical
+        elif canonical is not None:
+            numeric = True
     if protocol is None and numeric:
         problems.add(field, list(ports), "numeric ports need protocol TCP, UDP or SCTP")
     elif protocol is not None and ports and protocol not in WITH_PORTS:
