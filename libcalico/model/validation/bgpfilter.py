@@ -80,10 +80,8 @@ def _operation(problems: Problems, where: str, operation: BGPFilterOperation) ->
     chosen = [name for name in names if getattr(operation, name) is not None]
     if len(chosen) != 1:
         problems.add(where, chosen, "must be exactly one of " + ", ".join(names))
-    if operation.addCommunity is not None:
-        check_community(
-            problems, f"{where}.addCommunity.value", operation.addCommunity.value, _COMMUNITY
-        )
+    if (added := operation.addCommunity) is not None:
+        check_community(problems, f"{where}.addCommunity.value", added.value, _COMMUNITY)
     if operation.prependASPath is not None:
         count = len(operation.prependASPath.prefix)
         if not 1 <= count <= MAX_PREPENDED:
