@@ -27,7 +27,7 @@ OLDER = {
     "AdminNetworkPolicy": "tier Admin",
     "BaselineAdminNetworkPolicy": "tier Baseline",
 }
-"""What Kubernetes' network policy API had before, and what stands for it now."""
+"""Older kinds of Kubernetes' network policy API, and their replacement."""
 NAME_LABEL = "kubernetes.io/metadata.name"
 
 

@@ -11,7 +11,7 @@ FOLDER = Path("manifests/crds")
 
 
 def main(arguments: list[str]) -> int:
-    """Write or compare. The directory is the repository's."""
+    """Write the files, or compare them with `--check`, in the repository's root."""
     expected = files()
     if "--check" not in arguments:
         FOLDER.mkdir(parents=True, exist_ok=True)
@@ -28,7 +28,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _written() -> dict[str, str]:
-    """The files that are this command's: others may lie beside them."""
+    """The files that this command wrote; others may lie beside them."""
     texts = {path.name: path.read_text() for path in FOLDER.glob("*.yaml")}
     return {name: text for name, text in texts.items() if text.startswith(HEAD)}
 

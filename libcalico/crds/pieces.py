@@ -45,7 +45,7 @@ def any_case(allowed: Iterable[str]) -> Piece:
 
 
 def limits(low: int, high: int) -> Piece:
-    """A whole number in a range; nothing is said where an integer of Go's ends anyway."""
+    """A whole number in a range; the bounds of Go's integers need no rule."""
     bounds = {"minimum": low} if low > -MAX_INT64 else {}
     return {**bounds, "maximum": high} if high < MAX_INT64 else bounds
 

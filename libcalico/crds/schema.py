@@ -26,7 +26,7 @@ FIELDS: dict[type, dict[str, Piece]] = {
     **cluster_policies.TABLE,
 }
 OPEN = (IPAMBlockSpec, IPAMHandleSpec, BlockAffinitySpec)
-"""Written by machines only: what a newer one adds must survive an older definition."""
+"""Machines alone write these: fields of a newer release must survive an older definition."""
 
 _PLAIN: dict[object, Schema] = {
     str: {"type": "string"},

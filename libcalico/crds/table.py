@@ -1,4 +1,4 @@
-"""Which definitions there are: names, scope, columns and the defaults that Calico stores.
+"""The table of the definitions: names, scope, columns and the defaults that Calico stores.
 
 Source: docs/reference/data-model.md#kubernetes-datastore, #validation. Group and version are those
 of Calico's own definitions (`crd.projectcalico.org/v1`), so that its programs and ours read the
@@ -34,9 +34,9 @@ Column = tuple[str, str, str]
 class Definition:
     """One CustomResourceDefinition; `spec` is the struct type of its objects' spec.
 
-    `root` is the resource's struct type, whose rules are said of the whole object and whose
-    status it has; `status` is that of an object without one. `wide` columns are shown by
-    `kubectl get -o wide` only. `defaults` are by path below the object.
+    `root` is the resource's struct type: its rules hold for the whole object, and it has the
+    status. `status` is for an object without a root. `kubectl get -o wide` alone shows the `wide`
+    columns. `defaults` are by path below the object.
     """
 
     kind: str
@@ -71,7 +71,7 @@ def _columns(text: str) -> tuple[Column, ...]:
 
 
 def _kind(name: str, short: str = "", columns: str = "", wide: str = "", **more: Any) -> Definition:
-    """The row of a kind of ours."""
+    """The definition of a kind of `libcalico.model.kinds`."""
     kind = KINDS[name]
     fields = {field.name: field for field in msgspec.structs.fields(kind.type)}
     return Definition(

@@ -1,4 +1,4 @@
-"""Bytes to typed values and back, with the bytes that Calico v3.32 writes.
+"""Decodes stored bytes to typed values, and encodes them to the bytes that Calico v3.32 writes.
 
 Calico writes with Go's `encoding/json`: compact, struct order, map keys sorted, `<`, `>`,
 `&` and the two Unicode line separators escaped. The structs carry order and omission; this

@@ -97,7 +97,7 @@ def _line(shown: str, row: Row | None) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the page, or with `--check` compare it. The directory is the repository's."""
+    """Write the page, or compare it with `--check`, in the repository's root."""
     page = Path("docs/fields.md")
     expected = text() + "\n"
     if "--check" not in arguments:

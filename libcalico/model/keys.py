@@ -91,7 +91,7 @@ class HostKey(NamedTuple):
 
 
 NO_REGION = "no-region"
-"""What stands for the OpenStack region where there is none."""
+"""The name of the region without OpenStack."""
 
 
 class FelixStatusKey(NamedTuple):

@@ -1,4 +1,4 @@
-"""The table of resource kinds: one row each, read by codec, datastore and command line."""
+"""The table of resource kinds, which codec, datastore and command line read: one row a kind."""
 
 from __future__ import annotations
 

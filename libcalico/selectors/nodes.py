@@ -26,7 +26,7 @@ def _quoted(value: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """`label <operator> value`; the operators are those of `_OPERATORS`."""
+    """`label <operator> value`; the operators are those of the parser."""
 
     label: str
     operator: str

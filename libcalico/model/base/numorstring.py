@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 MAX_AS_NUMBER = 0xFFFFFFFF
 _GO_EXPONENT = 2.0**63
-"""Larger whole numbers stay floats: they need no exact digits, and JSON integers end here."""
+"""Larger whole numbers stay floats: JSON integers end here."""
 PORT_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,128}")
 
 if TYPE_CHECKING:

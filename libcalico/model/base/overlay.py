@@ -1,4 +1,4 @@
-"""Lay a fresh document over the one it was read from, so that unknown fields survive.
+"""Lays a fresh document over the one that it was read from, so that unknown fields survive.
 
 Known fields come from the fresh document (a field absent there was removed on purpose);
 members that the struct type does not know come, byte for byte, from the old one, behind

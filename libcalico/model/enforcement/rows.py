@@ -38,13 +38,13 @@ METADATA: Rows = {
 """Rows of every kind."""
 
 
-def _crowded(icmp: ICMPFields, rule: Rule) -> bool:
-    """An excluded ICMP type that no single rule of the kernel can exclude."""
+def _needs_several_rules(icmp: ICMPFields, rule: Rule) -> bool:
+    """Whether no single rule of the kernel can exclude an ICMP type."""
     return icmp.type is None or (rule.protocol is None and rule.notProtocol is not None)
 
 
-def _quality(annotations: Mapping[str, str], _metadata: object) -> bool:
-    """Annotations that ask for a limit or a mark of a pod's traffic."""
+def _asks_for_qos(annotations: Mapping[str, str], _metadata: object) -> bool:
+    """Whether annotations ask for a limit or a mark of a pod's traffic."""
     return any(name.startswith("qos.projectcalico.org/") for name in annotations)
 
 
@@ -55,7 +55,7 @@ def _rules(at: str) -> Rows:
     rows[f"{at}.notICMP"] = Row(
         State.IN_PART,
         "no rule excludes every type, or a type and another protocol at once",
-        asks=_crowded,
+        asks=_needs_several_rules,
     )
     rows |= stored("HTTP is not looked into", f"{at}.http")
     rows |= enforced("felix: the comments of its rules", f"{at}.metadata")
@@ -129,7 +129,9 @@ ROWS: dict[str, Rows] = {
         **enforced("felix: where workloadSourceSpoofing is Any", "spec.allowSpoofedSourcePrefixes"),
         **stored("nothing is limited or marked", "spec.qosControls"),
         "metadata.annotations": Row(
-            State.IN_PART, "nothing is limited or marked: qos.projectcalico.org/", asks=_quality
+            State.IN_PART,
+            "nothing is limited or marked: qos.projectcalico.org/",
+            asks=_asks_for_qos,
         ),
     },
     "HostEndpoint": {

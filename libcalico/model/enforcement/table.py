@@ -84,7 +84,7 @@ class _Field:
 
 @cache
 def _fields(kind: str, class_: type[msgspec.Struct], pattern: str) -> tuple[_Field, ...]:
-    """The fields of a struct that have to be looked at: of most objects they are few."""
+    """The fields of a struct that may lack their effect; most structs have few."""
     hints, defaults, fields = struct_fields(class_), _defaults(class_), []
     for attribute, name in zip(class_.__struct_fields__, hints, strict=True):
         below = f"{pattern}.{name}" if pattern else name

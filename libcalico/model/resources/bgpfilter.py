@@ -56,7 +56,7 @@ class BGPFilterOperation(Struct, frozen=True):
 
 
 class BGPFilterRule(Struct, frozen=True, kw_only=True):
-    """Accept or reject the routes that match everything that is set."""
+    """Accept or reject the routes that match every set field."""
 
     cidr: str = ""
     prefixLength: BGPFilterPrefixLength | None = None

@@ -42,7 +42,7 @@ class Block(Struct, frozen=True, kw_only=True):
 
     @property
     def owner(self) -> str | None:
-        """The affinity, whichever of the two spellings holds it."""
+        """The affinity, from either of its two spellings."""
         if self.affinity is None and self.hostAffinity:
             return f"host:{self.hostAffinity}"
         return self.affinity

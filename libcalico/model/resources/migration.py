@@ -42,7 +42,7 @@ class LiveMigrationTarget(Struct, frozen=True):
 
 
 class LiveMigrationSpec(Struct, frozen=True):
-    """From where to where."""
+    """Source and target of the move."""
 
     source: LiveMigrationSource | None = None
     target: LiveMigrationTarget | None = None
