@@ -13,7 +13,7 @@ from libcalico.model.resources.bgp import BGPConfiguration, BGPPassword, BGPPeer
 from libcalico.model.validation.checks import CLUSTER_ROUTES, INTERFACE_PATTERN, Problems, indexed
 
 LOG_LEVELS = ("Trace", "Debug", "Info", "Warning", "Error", "Fatal")
-COMMUNITY = re.compile(r"\d+:\d+(:\d+)?")
+COMMUNITY = re.compile(r"\d+:\d+(:\d+)?", re.ASCII)
 LOCAL_AS_NUMBERS = (0, 2**31 - 1)
 MAX_PRIORITY = 2_147_483_646
 MAX_COMMUNITIES = MAX_ADVERTISEMENTS = 500
@@ -178,6 +178,6 @@ def peer_address(text: str) -> tuple[str, int] | None:
         return None
     if "%" in address:
         return None
-    if text != address and not (port.isdigit() and 1 <= int(port) <= 65535):
+    if text != address and not (port.isascii() and port.isdigit() and 1 <= int(port) <= 65535):
         return None
     return address, int(port or 0)

@@ -11,7 +11,7 @@ from libcalico.model.validation.bgp import MAX_PRIORITY, check_community
 from libcalico.model.validation.checks import INTERFACE_PATTERN, Problems, indexed
 
 OPERATORS = ("Equal", "NotEqual", "In", "NotIn")
-_COMMUNITY = re.compile(r"(0|[1-9]\d{0,9}):(0|[1-9]\d{0,9})(:(0|[1-9]\d{0,9}))?")
+_COMMUNITY = re.compile(r"(0|[1-9]\d{0,9}):(0|[1-9]\d{0,9})(:(0|[1-9]\d{0,9}))?", re.ASCII)
 """Without leading zeros, other than in BGPConfiguration."""
 MAX_OPERATIONS = MAX_PREPENDED = 10
 MAX_CIDR = {4: 18, 6: 43}
