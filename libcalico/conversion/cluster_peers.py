@@ -16,6 +16,7 @@ from libcalico.conversion import label_selector, tree
 from libcalico.conversion.tree import Tree
 from libcalico.errors import InvalidValue
 from libcalico.model.resources.rules import EntityRule
+from libcalico.model.validation.checks import indexed
 from libcalico.model.validation.rules import MAX_NETS
 from libcalico.selectors.selectors import parse
 
@@ -63,8 +64,7 @@ def ends(
     if not items:
         raise InvalidValue(path, items, "must have at least one peer")
     peers = []
-    for index, item in enumerate(items):
-        where = f"{path}[{index}]"
+    for where, item in indexed(path, items):
         peers += _peer(tree.as_mapping(item, where), allowed, nodes, where)
     return peers
 
@@ -78,10 +78,10 @@ def _peer(peer: Tree, allowed: frozenset[str], nodes: Nodes, path: str) -> list[
     if name == "nodes":
         return _nets(_addresses(tree.mapping(peer, name, path), nodes, where))
     if name == "networks":
-        listed = tree.sequence(peer, name, path)
-        if not listed:
-            raise InvalidValue(where, listed, "must have at least one network")
-        return _nets(_network(one, f"{where}[{index}]") for index, one in enumerate(listed))
+        networks = tree.sequence(peer, name, path)
+        if not networks:
+            raise InvalidValue(where, networks, "must have at least one network")
+        return _nets(_network(net, at) for at, net in indexed(where, networks))
     spaces, pods = pods_of(peer, path)
     return [EntityRule(selector=pods, namespaceSelector=spaces)]
 

@@ -103,8 +103,7 @@ def _priority(spec: Tree) -> int:
 
 def _direction(spec: Tree, direction: str, nodes: Nodes, dropped: list[InvalidValue]) -> list[Rule]:
     rules: list[Rule] = []
-    for index, item in enumerate(tree.sequence(spec, direction, "spec")):
-        where = f"spec.{direction}[{index}]"
+    for where, item in tree.items(spec, direction, "spec"):
         action = item.get("action") if isinstance(item, dict) else None
         try:
             rules += _rules(tree.as_mapping(item, where), direction, nodes, where)

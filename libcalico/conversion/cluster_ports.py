@@ -12,6 +12,7 @@ from libcalico.conversion.ports import Ports, simplified
 from libcalico.conversion.tree import Tree
 from libcalico.errors import InvalidValue
 from libcalico.model.base.numorstring import PORT_NAME
+from libcalico.model.validation.checks import indexed
 
 NAMED = "destinationNamedPort"
 PROTOCOLS = ("sctp", "tcp", "udp")
@@ -29,8 +30,7 @@ def by_protocol(entries: Sequence[object], path: str) -> list[tuple[str | None, 
         return [(None, [])]
     ports_of: dict[str, Ports] = {}
     unlimited: set[str] = set()
-    for index, item in enumerate(entries):
-        where = f"{path}[{index}]"
+    for where, item in indexed(path, entries):
         protocol, port = _entry(tree.as_mapping(item, where), where)
         for name in [protocol] if protocol else NAMES:
             ports = ports_of.setdefault(name, [])

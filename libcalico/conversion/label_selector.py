@@ -32,8 +32,7 @@ def _terms(selector: Tree, path: str) -> list[str]:
     tree.only(selector, _FIELDS, path)
     labels = tree.labels(selector, "matchLabels", path)
     terms = [f"{key} == '{value}'" for key, value in sorted(labels.items())]
-    for index, item in enumerate(tree.sequence(selector, "matchExpressions", path)):
-        where = f"{path}.matchExpressions[{index}]"
+    for where, item in tree.items(selector, "matchExpressions", path):
         terms.append(_expression(tree.as_mapping(item, where), where))
     return terms
 
@@ -42,10 +41,7 @@ def _expression(item: Tree, path: str) -> str:
     tree.only(item, _EXPRESSION, path)
     key = tree.label_name(item.get("key"), f"{path}.key")
     operator = tree.text(item, "operator", path)
-    values = [
-        tree.label_value(value, f"{path}.values[{index}]")
-        for index, value in enumerate(tree.sequence(item, "values", path))
-    ]
+    values = [tree.label_value(value, where) for where, value in tree.items(item, "values", path)]
     if operator in ("In", "NotIn"):
         if not values:
             raise InvalidValue(f"{path}.values", values, f"{operator} needs at least one value")

@@ -28,6 +28,7 @@ from libcalico.model.resources.policy import (
     NetworkPolicySpec,
 )
 from libcalico.model.resources.rules import EntityRule, Rule
+from libcalico.model.validation.checks import indexed
 
 POLICY_PREFIX = "knp.default."
 ORDER = 1000
@@ -75,8 +76,7 @@ def _direction(
     spec: Tree, direction: str, peers_name: str, dropped: list[InvalidValue]
 ) -> list[Rule]:
     rules: list[Rule] = []
-    for index, item in enumerate(tree.sequence(spec, direction, "spec")):
-        where = f"spec.{direction}[{index}]"
+    for where, item in tree.items(spec, direction, "spec"):
         try:
             rules += _rules(tree.as_mapping(item, where), peers_name, where)
         except InvalidValue as problem:
@@ -102,13 +102,8 @@ def _rules(item: Tree, peers_name: str, path: str) -> list[Rule]:
 
 
 def _peers(items: Sequence[object], path: str) -> list[EntityRule]:
-    if not items:
-        return [EntityRule()]
-    peers = []
-    for index, item in enumerate(items):
-        where = f"{path}[{index}]"
-        peers.append(_peer(tree.as_mapping(item, where), where))
-    return peers
+    peers = [_peer(tree.as_mapping(item, where), where) for where, item in indexed(path, items)]
+    return peers or [EntityRule()]
 
 
 def _peer(peer: Tree, path: str) -> EntityRule:
@@ -134,8 +129,7 @@ def _block(block: Tree, path: str) -> EntityRule:
     tree.only(block, _BLOCK, path)
     cidr = _network(tree.text(block, "cidr", path), f"{path}.cidr")
     excepted = []
-    for index, item in enumerate(tree.sequence(block, "except", path)):
-        where = f"{path}.except[{index}]"
+    for where, item in tree.items(block, "except", path):
         net = _network(item, where)
         if net.prefixlen <= cidr.prefixlen or net.network_address not in cidr:
             raise InvalidValue(where, item, f"must lie inside {cidr} and be smaller")

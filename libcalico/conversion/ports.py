@@ -13,6 +13,7 @@ from libcalico.conversion import tree
 from libcalico.errors import InvalidValue
 from libcalico.model.base.numorstring import PORT_NAME
 from libcalico.model.resources.rules import EntityRule
+from libcalico.model.validation.checks import indexed
 
 PROTOCOLS = ("TCP", "UDP", "SCTP")
 _FIELDS = frozenset({"protocol", "port", "endPort"})
@@ -28,8 +29,7 @@ def by_protocol(entries: Sequence[object], path: str) -> dict[str, Ports]:
     """
     grouped: dict[str, Ports] = {}
     unlimited: set[str] = set()
-    for index, item in enumerate(entries):
-        where = f"{path}[{index}]"
+    for where, item in indexed(path, entries):
         entry = tree.as_mapping(item, where)
         tree.only(entry, _FIELDS, where)
         protocol = tree.text(entry, "protocol", where) or "TCP"

@@ -8,9 +8,10 @@ Tested in tests/libcalico/test_conversion.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from libcalico.errors import InvalidValue
+from libcalico.model.validation.checks import indexed
 from libcalico.model.validation.kubernetes_names import (
     MAX_LABEL,
     SINGLE_LABEL,
@@ -46,6 +47,11 @@ def sequence(tree: Tree, name: str, path: str) -> list[object]:
     if not isinstance(value, list):
         raise InvalidValue(_below(path, name), value, "must be a list")
     return value
+
+
+def items(tree: Tree, name: str, path: str) -> Iterator[tuple[str, object]]:
+    """The items of a member that is a list, each with its path."""
+    return indexed(_below(path, name), sequence(tree, name, path))
 
 
 def text(tree: Tree, name: str, path: str) -> str:
