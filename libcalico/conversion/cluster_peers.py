@@ -81,7 +81,7 @@ def _peer(peer: Tree, allowed: frozenset[str], nodes: Nodes, path: str) -> list[
         networks = tree.sequence(peer, name, path)
         if not networks:
             raise InvalidValue(where, networks, "must have at least one network")
-        return _nets(_network(net, at) for at, net in indexed(where, networks))
+        return _nets(_network(net, net_path) for net_path, net in indexed(where, networks))
     spaces, pods = pods_of(peer, path)
     return [EntityRule(selector=pods, namespaceSelector=spaces)]
 

@@ -95,8 +95,8 @@ def _tier(spec: Tree) -> str:
 
 def _priority(spec: Tree) -> int:
     priority = spec.get("priority")
-    whole = isinstance(priority, int) and not isinstance(priority, bool)
-    if whole and isinstance(priority, int) and 0 <= priority <= MAX_PRIORITY:
+    is_integer = isinstance(priority, int) and not isinstance(priority, bool)
+    if is_integer and isinstance(priority, int) and 0 <= priority <= MAX_PRIORITY:
         return priority
     raise InvalidValue("spec.priority", priority, f"must be 0 to {MAX_PRIORITY}")
 

@@ -57,8 +57,8 @@ def _entry(entry: Tree, path: str) -> tuple[str, int | str | None]:
     tree.only(below, frozenset({"destinationPort"}), where)
     if below.get("destinationPort") is None:
         return name.upper(), None
-    at = f"{where}.destinationPort"
-    return name.upper(), _port(tree.mapping(below, "destinationPort", where), at)
+    port_path = f"{where}.destinationPort"
+    return name.upper(), _port(tree.mapping(below, "destinationPort", where), port_path)
 
 
 def _port(port: Tree, path: str) -> int | str:

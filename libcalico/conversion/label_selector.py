@@ -45,8 +45,8 @@ def _expression(item: Tree, path: str) -> str:
     if operator in ("In", "NotIn"):
         if not values:
             raise InvalidValue(f"{path}.values", values, f"{operator} needs at least one value")
-        listed = ", ".join(f"'{value}'" for value in values)
-        return f"{key} {'in' if operator == 'In' else 'not in'} {{ {listed} }}"
+        quoted = ", ".join(f"'{value}'" for value in values)
+        return f"{key} {'in' if operator == 'In' else 'not in'} {{ {quoted} }}"
     if operator in ("Exists", "DoesNotExist"):
         if values:
             raise InvalidValue(f"{path}.values", values, f"{operator} takes no values")

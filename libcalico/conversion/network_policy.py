@@ -64,12 +64,12 @@ def network_policy(document: Tree) -> tuple[NetworkPolicy, list[InvalidValue]]:
 
 
 def _types(spec: Tree, dropped: list[InvalidValue]) -> list[str]:
-    given = tree.sequence(spec, "policyTypes", "spec")
-    for index, direction in enumerate(given):
+    types = tree.sequence(spec, "policyTypes", "spec")
+    for index, direction in enumerate(types):
         if direction not in (INGRESS, EGRESS):
             rule = f"must be {INGRESS} or {EGRESS}"
             dropped.append(InvalidValue(f"spec.policyTypes[{index}]", direction, rule))
-    return [direction for direction in (INGRESS, EGRESS) if direction in given] or [INGRESS]
+    return [direction for direction in (INGRESS, EGRESS) if direction in types] or [INGRESS]
 
 
 def _direction(
@@ -108,16 +108,16 @@ def _peers(items: Sequence[object], path: str) -> list[EntityRule]:
 
 def _peer(peer: Tree, path: str) -> EntityRule:
     tree.only(peer, _PEER, path)
-    given = {name for name in _PEER if peer.get(name) is not None}
-    if not given:
+    members = {name for name in _PEER if peer.get(name) is not None}
+    if not members:
         rule = "must have a podSelector, a namespaceSelector or an ipBlock"
         raise InvalidValue(path, dict(peer), rule)
-    if "ipBlock" in given:
-        if len(given) > 1:
+    if "ipBlock" in members:
+        if len(members) > 1:
             raise InvalidValue(f"{path}.ipBlock", "...", "not together with selectors")
         return _block(tree.mapping(peer, "ipBlock", path), f"{path}.ipBlock")
     scope = ""
-    if "namespaceSelector" in given:
+    if "namespaceSelector" in members:
         where = f"{path}.namespaceSelector"
         scope = label_selector.namespaces(tree.mapping(peer, "namespaceSelector", path), where)
     where = f"{path}.podSelector"

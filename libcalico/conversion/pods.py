@@ -108,9 +108,9 @@ def _addresses(pod: Tree) -> list[str]:
     if finished(pod):
         return []
     status, annotations = pod.get("status") or {}, _annotations(pod)
-    listed = [address.get("ip", "") for address in status.get("podIPs") or ()]
+    reported = [address.get("ip", "") for address in status.get("podIPs") or ()]
     choices = (
-        listed,
+        reported,
         [status.get("podIP", "")],
         annotations.get(POD_IPS, "").split(","),
         [annotations.get(POD_IP, "")],

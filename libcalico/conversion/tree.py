@@ -73,11 +73,11 @@ def only(tree: Tree, known: frozenset[str], path: str) -> None:
 
 def exactly_one(tree: Tree, names: Sequence[str], path: str, separator: str = ", ") -> str:
     """The one of the named members that is there. Raise for none or several."""
-    given = [name for name in names if tree.get(name) is not None]
-    if len(given) != 1:
+    present = [name for name in names if tree.get(name) is not None]
+    if len(present) != 1:
         rule = f"must be exactly one of {separator.join(names)}"
         raise InvalidValue(path, dict(tree), rule)
-    return given[0]
+    return present[0]
 
 
 def name_of(tree: Tree) -> str:

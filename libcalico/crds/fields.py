@@ -120,8 +120,8 @@ TABLE: dict[type, dict[str, Piece]] = {
         "paths": {"maxItems": rule_rules.MAX_HTTP},
     },
     rules.HTTPPath: {
-        way: {"pattern": "^(/[^?# ]*)?$", "maxLength": rule_rules.MAX_PATH}
-        for way in ("exact", "prefix")
+        member: {"pattern": "^(/[^?# ]*)?$", "maxLength": rule_rules.MAX_PATH}
+        for member in ("exact", "prefix")
     },
     HostEndpointSpec: {
         "node": filled(name(empty=False)),

@@ -110,8 +110,8 @@ def _condition() -> Schema:
 
 def _written_as_null(field: msgspec.structs.FieldInfo) -> bool:
     """Whether we write the field as null where it has no value, as Go does (`always(None)`)."""
-    made = field.default_factory
-    return made is not msgspec.NODEFAULT and made() is None
+    factory = field.default_factory
+    return factory is not msgspec.NODEFAULT and factory() is None
 
 
 def _laid_over(schema: Schema, piece: Piece) -> Schema:

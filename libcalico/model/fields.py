@@ -37,10 +37,10 @@ def leaves(type_: type[msgspec.Struct], prefix: str = "") -> Iterator[tuple[str,
     yield from _leaves(type_, prefix, prefix)
 
 
-def _leaves(type_: type[msgspec.Struct], path: str, shown: str) -> Iterator[tuple[str, str]]:
+def _leaves(type_: type[msgspec.Struct], path: str, display: str) -> Iterator[tuple[str, str]]:
     for name, hint in struct_fields(type_).items():
         below = f"{path}.{name}" if path else name
-        text = f"{shown}.{name}" if shown else name
+        text = f"{display}.{name}" if display else name
         inner, many = item_struct(hint)
         if inner is None:
             yield below, text
@@ -63,20 +63,22 @@ def text() -> str:
 
 def _metadata(kind: Kind) -> list[str]:
     rows = [
-        _line(shown, row_of(kind.name, path)) for path, shown in leaves(kind.type) if _common(path)
+        _line(display, row_of(kind.name, path))
+        for path, display in leaves(kind.type)
+        if _common(path)
     ]
     return ["", "## Every kind", "", *_head(), *rows]
 
 
 def _section(kind: Kind, counts: dict[str, int]) -> list[str]:
     lines = []
-    for path, shown in leaves(kind.type):
+    for path, display in leaves(kind.type):
         if _common(path):
             continue
         row = row_of(kind.name, path)
         if row is not None:
             counts[row.state.value] = counts.get(row.state.value, 0) + 1
-        lines.append(_line(shown, row))
+        lines.append(_line(display, row))
     return ["", f"## {kind.name}", "", *_head(), *lines]
 
 
@@ -88,12 +90,12 @@ def _head() -> list[str]:
     return ["| Field | State | Who, or why not |", "|---|---|---|"]
 
 
-def _line(shown: str, row: Row | None) -> str:
+def _line(display: str, row: Row | None) -> str:
     if row is None:
-        return f"| `{shown}` | | |"
+        return f"| `{display}` | | |"
     harmless = ", ".join(f"`{value}`" for value in row.harmless if value is not False)
     why = f"{row.why}; harmless: {harmless}" if harmless else row.why
-    return f"| `{shown}` | {row.state.value} | {why} |"
+    return f"| `{display}` | {row.state.value} | {why} |"
 
 
 def main(arguments: list[str]) -> int:

@@ -55,8 +55,8 @@ def source(node: Node) -> str:
         case InSet(_, values, negated) if not values:
             return str(negated)
         case InSet(label, values, negated):
-            listed = ", ".join(repr(value) for value in sorted(values))
-            return f"labels.get({label!r}) {'not in' if negated else 'in'} {{{listed}}}"
+            quoted = ", ".join(repr(value) for value in sorted(values))
+            return f"labels.get({label!r}) {'not in' if negated else 'in'} {{{quoted}}}"
         case Has(label):
             return f"{label!r} in labels"
         case Constant(text):

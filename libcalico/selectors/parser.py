@@ -91,10 +91,10 @@ class _Parser:
             raise self._error("expected ')'")
         if self._at < len(self._text):
             raise self._error("unexpected text")
-        whole = levels[0].node()
-        if depth(whole) > MAX_DEPTH:
+        root = levels[0].node()
+        if depth(root) > MAX_DEPTH:
             raise self._error(f"more than {MAX_DEPTH} levels deep")
-        return whole
+        return root
 
     def _primary(self) -> Node:
         function = _FUNCTIONS.match(self._text, self._at)

@@ -27,8 +27,8 @@ Protocol = int | str
 
 def order(value: float | None) -> float | None:
     """A policy's or tier's order as Go writes it: a whole number without a fraction."""
-    whole = isinstance(value, float) and value.is_integer() and abs(value) < _GO_EXPONENT
-    return int(value) if whole and value is not None else value
+    is_whole = isinstance(value, float) and value.is_integer() and abs(value) < _GO_EXPONENT
+    return int(value) if is_whole and value is not None else value
 
 
 def as_number(value: int | str) -> int:

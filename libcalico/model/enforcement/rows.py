@@ -48,19 +48,19 @@ def _asks_for_qos(annotations: Mapping[str, str], _metadata: object) -> bool:
     return any(name.startswith("qos.projectcalico.org/") for name in annotations)
 
 
-def _rules(at: str) -> Rows:
+def _rules(field: str) -> Rows:
     """The rows of a list of rules."""
     names = "action ipVersion protocol icmp notProtocol"
-    rows = enforced("felix: rules of the kernel", *below(at, names))
-    rows[f"{at}.notICMP"] = Row(
+    rows = enforced("felix: rules of the kernel", *below(field, names))
+    rows[f"{field}.notICMP"] = Row(
         State.IN_PART,
         "no rule excludes every type, or a type and another protocol at once",
         asks=_needs_several_rules,
     )
-    rows |= stored("HTTP is not looked into", f"{at}.http")
-    rows |= enforced("felix: the comments of its rules", f"{at}.metadata")
+    rows |= stored("HTTP is not looked into", f"{field}.http")
+    rows |= enforced("felix: the comments of its rules", f"{field}.metadata")
     for side in ("source", "destination"):
-        entity = f"{at}.{side}"
+        entity = f"{field}.{side}"
         rows |= enforced(
             "felix: matches and sets of the kernel",
             *below(entity, "nets selector namespaceSelector ports notNets notSelector notPorts"),

@@ -90,12 +90,14 @@ def _fields(kind: str, class_: type[msgspec.Struct], pattern: str) -> tuple[_Fie
         below = f"{pattern}.{name}" if pattern else name
         row = table().get(kind, {}).get(below)
         inner, many = item_struct(hints[name])
-        opens = inner is not None and (row is None or row.state is State.ENFORCED)
-        descend = opens and bool(_fields(kind, inner, below))
+        may_descend = inner is not None and (row is None or row.state is State.ENFORCED)
+        descend = may_descend and bool(_fields(kind, inner, below))
         silent = row is None or row.state in (State.ENFORCED, State.INFORMATION)
         if descend or not silent:
-            shown = None if silent else row
-            fields.append(_Field(attribute, name, below, defaults[attribute], shown, descend, many))
+            reported = None if silent else row
+            fields.append(
+                _Field(attribute, name, below, defaults[attribute], reported, descend, many)
+            )
     return tuple(fields)
 
 
@@ -125,6 +127,6 @@ def _instead(action: str) -> str:
 def _defaults(type_: type[msgspec.Struct]) -> dict[str, object]:
     defaults = {}
     for field in msgspec.structs.fields(type_):
-        made = field.default_factory
-        defaults[field.name] = made() if made is not _UNSET else field.default
+        factory = field.default_factory
+        defaults[field.name] = factory() if factory is not _UNSET else field.default
     return defaults

@@ -62,9 +62,9 @@ def _network(problems: Problems, where: str, rule: BGPFilterRule, version: int) 
     if lengths is not None:
         if not rule.cidr:
             problems.add(f"{where}.prefixLength", "...", "needs a cidr")
-        most = 32 if version == 4 else 128
-        problems.limits(f"{where}.prefixLength.min", lengths.min, 0, most)
-        problems.limits(f"{where}.prefixLength.max", lengths.max, 0, most)
+        longest = 32 if version == 4 else 128
+        problems.limits(f"{where}.prefixLength.min", lengths.min, 0, longest)
+        problems.limits(f"{where}.prefixLength.max", lengths.max, 0, longest)
 
 
 def _operations(problems: Problems, where: str, rule: BGPFilterRule) -> None:

@@ -149,15 +149,15 @@ class Problems(list[InvalidValue]):
         if value and value.lower() not in {word.lower() for word in allowed}:
             self.add(field, value, "must be one of " + ", ".join(allowed))
 
-    def length(self, field: str, value: str, most: int) -> None:
+    def length(self, field: str, value: str, limit: int) -> None:
         """At most so many characters."""
-        if len(value) > most:
-            self.add(field, value[:40] + "...", f"must be at most {most} characters")
+        if len(value) > limit:
+            self.add(field, value[:40] + "...", f"must be at most {limit} characters")
 
-    def entries(self, field: str, values: Sized, most: int) -> None:
+    def entries(self, field: str, values: Sized, limit: int) -> None:
         """At most so many entries."""
-        if len(values) > most:
-            self.add(field, f"{len(values)} entries", f"must have at most {most} entries")
+        if len(values) > limit:
+            self.add(field, f"{len(values)} entries", f"must have at most {limit} entries")
 
     def port(self, field: str, value: int | str) -> int | str | None:
         """A port, a range or a name of a port. Return its canonical form, None if there is none."""
