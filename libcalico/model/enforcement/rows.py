@@ -43,7 +43,7 @@ def _needs_several_rules(icmp: ICMPFields, rule: Rule) -> bool:
     return icmp.type is None or (rule.protocol is None and rule.notProtocol is not None)
 
 
-def _asks_for_qos(annotations: Mapping[str, str], _metadata: object) -> bool:
+def _sets_qos(annotations: Mapping[str, str], _metadata: object) -> bool:
     """Whether annotations ask for a limit or a mark of a pod's traffic."""
     return any(name.startswith("qos.projectcalico.org/") for name in annotations)
 
@@ -129,9 +129,7 @@ ROWS: dict[str, Rows] = {
         **enforced("felix: where workloadSourceSpoofing is Any", "spec.allowSpoofedSourcePrefixes"),
         **stored("nothing is limited or marked", "spec.qosControls"),
         "metadata.annotations": Row(
-            State.IN_PART,
-            "nothing is limited or marked: qos.projectcalico.org/",
-            asks=_asks_for_qos,
+            State.IN_PART, "nothing is limited or marked: qos.projectcalico.org/", asks=_sets_qos
         ),
     },
     "HostEndpoint": {
@@ -224,9 +222,8 @@ ROWS: dict[str, Rows] = {
     "GlobalNetworkSet": enforced("felix: members of sets", "spec.nets"),
     "ClusterInformation": {
         **enforced("felix, cni: nothing is done while it is not true", "spec.datastoreReady"),
-        **information(
-            "kept and shown", *below("spec", "clusterGUID clusterType calicoVersion variant")
-        ),
+        **information("kept and shown", *below("spec", "clusterGUID clusterType")),
+        **information("kept and shown", *below("spec", "calicoVersion variant")),
     },
     "KubeControllersConfiguration": {
         **enforced("controllers", "spec"),

@@ -232,12 +232,11 @@ class Problems(list[InvalidValue]):
         for key, value in labels.items():
             self.qualified(f"{field}[{key}]", key)
             if not is_label_value(value):
-                self.add(
-                    f"{field}[{key}]",
-                    value,
+                rule = (
                     "must be at most 63 letters, digits, '-', '_' and '.', beginning and "
-                    "ending with a letter or digit",
+                    "ending with a letter or digit"
                 )
+                self.add(f"{field}[{key}]", value, rule)
 
     def qualified(self, field: str, key: str) -> None:
         """`[dns.prefix/]name`."""
