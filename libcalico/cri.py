@@ -44,65 +44,18 @@ class CRISandboxes:
         """The ids; None if the runtime does not answer in time, or not in CRI v1."""
         import grpc.aio
 
+        from libcalico import cri_pb2, cri_pb2_grpc
+
         options = [("grpc.max_receive_message_length", -1), ("grpc.default_authority", "localhost")]
         try:
             async with grpc.aio.insecure_channel(f"unix://{self._socket}", options) as channel:
-                call = channel.unary_unary("/runtime.v1.RuntimeService/ListPodSandbox")
-                # An empty request has no filter: ready and stopped sandboxes alike.
-                answer = await call(b"", timeout=self._seconds)
-            return frozenset(_ids(answer))
-        except (grpc.aio.AioRpcError, ValueError):
+                runtime = cri_pb2_grpc.RuntimeServiceStub(channel)
+                request = cri_pb2.ListPodSandboxRequest()
+                response = await runtime.ListPodSandbox(request, timeout=self._seconds)
+        except grpc.aio.AioRpcError:
             return None
-
-
-def _ids(answer: bytes) -> list[str]:
-    """`ListPodSandboxResponse.items` (field 1) -> `PodSandbox.id` (field 1).
-
-    Read by hand: two fields of two messages (CRI v1 `api.proto`) are not worth a stub. Raises
-    ValueError for what is no such message.
-    """
-    containers = []
-    for number, body in _fields(answer):
-        if number == 1 and isinstance(body, bytes):
-            ids = [value for inner, value in _fields(body) if inner == 1]
-            if len(ids) != 1 or not isinstance(ids[0], bytes) or not ids[0]:
-                raise ValueError("a sandbox without an id")
-            containers.append(ids[0].decode())
-    return containers
-
-
-def _fields(data: bytes) -> list[tuple[int, bytes | int]]:
-    """Field numbers and raw values of one protobuf message."""
-    fields: list[tuple[int, bytes | int]] = []
-    at = 0
-    while at < len(data):
-        tag, at = _varint(data, at)
-        kind = tag & 7
-        if kind == 0:
-            value, at = _varint(data, at)
-            fields.append((tag >> 3, value))
-            continue
-        if kind == 2:
-            size, at = _varint(data, at)
-        elif kind in (1, 5):
-            size = 8 if kind == 1 else 4
-        else:
-            raise ValueError(f"wire type {kind}")
-        if at + size > len(data):
-            raise ValueError("cut short")
-        fields.append((tag >> 3, data[at : at + size]))
-        at += size
-    return fields
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        if at >= len(data) or shift > 63:
-            raise ValueError("cut short")
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            return value, at
+        # gRPC gives None for bytes that are no such message.
+        if response is None:
+            return None
+        ids = frozenset(str(sandbox.id) for sandbox in response.items)
+        return None if "" in ids else ids
