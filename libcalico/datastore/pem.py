@@ -13,7 +13,6 @@ from pathlib import Path
 
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore import x509
-from libcalico.datastore.x509 import Certificate
 from libcalico.errors import CertificateProblem
 from libcalico.identity import load_identity
 
@@ -64,18 +63,21 @@ def _content(file: str, inline: str, what: str) -> bytes:
         ) from problem
 
 
-def _chain(text: bytes, label: str, what: str) -> list[Certificate]:
+def _chain(text: bytes, label: str, what: str) -> None:
+    """Refuse a text in which OpenSSL finds no certificate, or a damaged one."""
     try:
-        chain = x509.certificates(text)
         kinds = [kind for kind, _ in x509.pem_parts(text)]
-    except ValueError as problem:
+        certified = any(kind.endswith("CERTIFICATE") for kind in kinds)
+        if certified:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.load_verify_locations(cadata=text.decode("ascii", errors="ignore"))
+    except (ValueError, ssl.SSLError) as problem:
         raise CertificateProblem(f"the etcd {what} {label} is damaged: {problem}", label) from None
-    if not chain:
+    if not certified:
         holds = f"it holds {', '.join(kinds)}" if kinds else "it holds no PEM"
         if text[:1] == b"\x30":
             holds = "it is DER, not PEM (openssl x509 -inform DER converts it)"
         raise CertificateProblem(f"the etcd {what} {label} has no certificate: {holds}", label)
-    return chain
 
 
 def _refuse_key(text: bytes, label: str) -> None:

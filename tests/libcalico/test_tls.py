@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -169,6 +170,8 @@ def bad_files(world: World, folder: Path) -> dict[str, tuple[dict[str, str], lis
         ["openssl", "x509", "-in", world.client.cert, "-outform", "DER", "-out", der], check=True
     )
     cut.write_bytes(world.client.cert.read_bytes()[:200])
+    damaged = folder / "damaged.pem"
+    damaged.write_text("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
     folder_path, missing = str(folder), str(folder / "missing.pem")
     return {
         "missing": ({"ca_file": missing}, [missing, "cannot be read", "No such file"]),
@@ -187,6 +190,7 @@ def bad_files(world: World, folder: Path) -> dict[str, tuple[dict[str, str], lis
             ["no private key", "CERTIFICATE"],
         ),
         "DER": ({"cert_file": str(der)}, ["DER", "openssl x509"]),
+        "damaged": ({"ca_file": str(damaged)}, [str(damaged), "is damaged"]),
         "cut": ({"cert_file": str(cut)}, [str(cut), "no certificate"]),
         "no PEM": ({"ca_file": "/etc/hostname"}, ["/etc/hostname", "no PEM"]),
     }
@@ -420,6 +424,22 @@ def test_a_certificate_reads_as_openssl_reads_it(world: World) -> None:
     assert read.purposes == ("serverAuth", "clientAuth")
     assert not read.authority
     assert x509.certificates(world.ca.cert.read_bytes())[0].authority
+
+
+def test_a_program_that_connects_by_tls_does_not_import_cryptography(world: World) -> None:
+    """It reads certificates for people: an agent that starts must not pay 11 MB for it."""
+    chosen = config("https://127.0.0.1:1", world)
+    files = {"KEY": chosen.key_file, "CERT": chosen.cert_file, "CA_CERT": chosen.ca_file}
+    environment = {f"ETCD_{name}_FILE": path for name, path in files.items()}
+    code = (
+        "import asyncio, sys\n"
+        "from libcalico import apiconfig, datastore\n"
+        f"chosen = apiconfig.from_environment({environment!r} | {{'ETCD_ENDPOINTS': 'https://[::1]:1'}})\n"
+        "asyncio.run(datastore.connect(chosen))\n"
+        "print('grpc' in sys.modules, 'cryptography' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "False"]
 
 
 def test_bytes_that_are_no_certificate_raise_one_error(world: World) -> None:
