@@ -3,6 +3,7 @@
 A message is `bytes` with its header: length, type, flags, sequence 0, port 0. The socket fills
 the sequence when it sends. Layout: RFC 3549, linux/netlink.h (all native byte order).
 
+Why not pyroute2: docs/dependencies.md, by the figures of tests/bench/netlink.py.
 Tested in tests/linux/test_netlink.py.
 """
 

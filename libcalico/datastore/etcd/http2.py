@@ -3,7 +3,8 @@
 The frames, the beginning and the end of a connection, and what leaves on it within the windows that
 the server grants. Headers that come are not read here, so there is no HPACK decoder; those
 that leave use no table (RFC 7541 section 6.2). What the frames mean is the matter of who builds on
-this: one answer for one request (express.py), many for one (stream.py).
+this: one answer for one request (direct_call.py), many for one (stream.py). Why not a library:
+docs/dependencies.md, by the figures of tests/bench/etcd_calls.py.
 Tested in tests/libcalico/test_etcd_express.py and test_etcd_stream.py there.
 """
 
