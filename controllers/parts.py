@@ -76,13 +76,7 @@ def build(
         view = NodeView(client, store)
         presence = NodeExistence(store, client)
         collection = Collection(
-            view,
-            client,
-            store,
-            grace=settings.grace,
-            handles=native,
-            pods=pods,
-            presence=presence,
+            view, client, store, grace=settings.grace, handles=native, pods=pods, presence=presence
         )
         nodes = Nodes(
             view,
