@@ -222,7 +222,7 @@ class Agent:
         if not self.progress.complete:
             return
         if self.sources.services is not None and self.decisions.announces_services:
-            self.sources.services.want()
+            self.sources.services.require()
             if not (self.in_sync or self.sources.services_known):
                 return  # without them a restart would withdraw their addresses
         if not self.in_sync:
@@ -232,7 +232,7 @@ class Agent:
         if Changed.PEERING in changed:
             plan = self.decisions.planned()
             if self.sources.passwords is not None:
-                self.sources.passwords.want(plan.secrets)
+                self.sources.passwords.require(plan.secrets)
             await self._apply_plan(plan)
         if Changed.EXPORT in changed:
             self.decisions.decide_own()

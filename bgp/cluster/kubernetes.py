@@ -142,7 +142,7 @@ class KubernetesServices:
         errors = [each.error for each in self._reflectors if each.error]
         return self._fault or (errors[0] if errors else "")
 
-    def want(self) -> None:
+    def require(self) -> None:
         """Services are announced: read them from now on."""
         self._wanted.set()
 

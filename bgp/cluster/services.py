@@ -69,8 +69,8 @@ class ServiceSource(Protocol):
     def problem(self) -> str:
         """Why there is no news now; empty if all is well."""
 
-    def want(self) -> None:
-        """Some range of services is announced: read from now on."""
+    def require(self) -> None:
+        """Read the services from now on: some range of them is announced."""
 
     def batches(self) -> AsyncIterator[ServiceBatch]:
         """All services, then changes, for ever; after a new list also those that are gone."""

@@ -75,7 +75,7 @@ class PasswordSource(Protocol):
     def problem(self) -> str:
         """Why the source cannot be read; empty if it can."""
 
-    def want(self, refs: frozenset[SecretRef]) -> None:
+    def require(self, refs: frozenset[SecretRef]) -> None:
         """Follow exactly these references."""
 
     def changes(self) -> AsyncIterator[Passwords]:
@@ -89,7 +89,7 @@ class Wanted:
         self._refs: frozenset[SecretRef] = frozenset()
         self._wake = asyncio.Event()
 
-    def want(self, refs: frozenset[SecretRef]) -> None:
+    def require(self, refs: frozenset[SecretRef]) -> None:
         """Follow exactly these references."""
         if refs != self._refs:
             self._refs = refs

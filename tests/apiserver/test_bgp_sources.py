@@ -38,7 +38,7 @@ async def test_a_secret_appears_changes_and_goes(api: ApiServer, tmp_path: Path)
     api.namespace(SPACE)
     path, ref = f"/api/v1/namespaces/{SPACE}/secrets", SecretRef("tor", "key")
     source = KubernetesPasswords(environment(api, tmp_path))
-    source.want(frozenset({ref}))
+    source.require(frozenset({ref}))
     changes = source.changes()
 
     async def until(wanted: str) -> Passwords:
@@ -62,7 +62,7 @@ async def test_a_secret_appears_changes_and_goes(api: ApiServer, tmp_path: Path)
 async def test_services_with_their_endpoints(api: ApiServer, tmp_path: Path) -> None:
     api.namespace(SPACE)
     source = KubernetesServices(environment(api, tmp_path))
-    source.want()
+    source.require()
     batches = source.batches()
     table: dict[ServiceKey, ServiceView | None] = {}
     key = (SPACE, "web")

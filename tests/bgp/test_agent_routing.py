@@ -268,7 +268,7 @@ class Services:
         self.queue: asyncio.Queue[ServiceBatch] = asyncio.Queue()
         self.wanted = False
 
-    def want(self) -> None:
+    def require(self) -> None:
         self.wanted = True
 
     async def batches(self) -> AsyncIterator[ServiceBatch]:
@@ -344,7 +344,7 @@ class Secrets:
         self.wanted: frozenset[SecretRef] = frozenset()
         self.queue: asyncio.Queue[Passwords] = asyncio.Queue()
 
-    def want(self, refs: frozenset[SecretRef]) -> None:
+    def require(self, refs: frozenset[SecretRef]) -> None:
         self.wanted = refs
 
     async def changes(self) -> AsyncIterator[Passwords]:

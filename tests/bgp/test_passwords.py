@@ -54,7 +54,7 @@ async def test_changes_are_told(tmp_path: Path) -> None:
     async with asyncio.timeout(HANG):
         assert await anext(changes) == Passwords()
         lay(tmp_path)
-        source.want(frozenset({TOR}))
+        source.require(frozenset({TOR}))
         assert (await anext(changes)).get(TOR) == CANARY
         lay(tmp_path, "other")
         assert (await anext(changes)).get(TOR) == "other"

@@ -95,7 +95,7 @@ async def test_services(lists: type[Lists], caplog: pytest.LogCaptureFixture) ->
         async for batch in source.batches():
             told.extend(batch.changes)
 
-    source.want()
+    source.require()
     task = asyncio.create_task(follow())
     await until("the service", lambda: told)
     assert [key for key, view in told if view] == [WEB]
@@ -118,7 +118,7 @@ async def test_passwords(lists: type[Lists], caplog: pytest.LogCaptureFixture) -
         async for known in source.changes():
             told.append(known)
 
-    source.want(frozenset({REF}))
+    source.require(frozenset({REF}))
     task = asyncio.create_task(follow())
 
     def has(value: str) -> Callable[[], bool]:
