@@ -20,8 +20,9 @@ from pathlib import Path
 
 from libcalico import parsing
 from libcalico.kubernetes.credentials import Access, checked, content_of, token_of
-from libcalico.kubernetes.delegated import Credential, Delegated, Problem, Tree, is_needed
+from libcalico.kubernetes.delegated import Delegated, is_needed
 from libcalico.kubernetes.errors import NoAccess
+from libcalico.kubernetes.exec_plugin import Credential, Problem, Tree
 from libcalico.kubernetes.impersonation import headers
 
 

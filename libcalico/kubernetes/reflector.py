@@ -94,10 +94,7 @@ class Reflector(Generic[T]):
         self.lists = 0
 
     async def run(self) -> None:
-        """Follow until cancelled.
-
-        `on_status` is called whenever `connected`, `error` or `broken` may have changed.
-        """
+        """Follow until cancelled. `on_status` is called when `connected` or `broken` may change."""
         while True:
             try:
                 if not self._revision:

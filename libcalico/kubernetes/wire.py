@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import socket
 import ssl
 import zlib
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
@@ -19,18 +18,13 @@ from dataclasses import dataclass
 
 from libcalico.kubernetes import tunnel
 from libcalico.kubernetes.errors import Unreachable
+from libcalico.kubernetes.tcp import connected
 from libcalico.parsing import Proxy
 
 HEAD_LIMIT = 64 * 1024
 BODY_LIMIT = 512 * 1024 * 1024
 LINE_LIMIT = 64 * 1024 * 1024
 PIECE = 256 * 1024
-CONNECT_SECONDS = 3.0
-"""A first packet that is lost is sent again after 1, 3, 7 and 15 s: a new attempt comes sooner."""
-# After 9 s the kernel gives up a peer that is gone without a word (tcp(7)): it probes after 5 and
-# 7 s, and at the third look the silence is longer than TCP_USER_TIMEOUT, in ms.
-_KEEPALIVE = {socket.TCP_KEEPIDLE: 5, socket.TCP_KEEPINTVL: 2, socket.TCP_KEEPCNT: 2}
-_UNACKNOWLEDGED = 8_000
 _NO_BODY = (204, 304)
 
 
@@ -44,12 +38,13 @@ class Head:
     @property
     def lasting(self) -> bool:
         """Whether the connection can be used again once the body has been read."""
-        has_end = "content-length" in self.headers or "chunked" in self._coding
+        has_end = "content-length" in self.headers or self.chunked
         return has_end and self.headers.get("connection", "").lower() != "close"
 
     @property
-    def _coding(self) -> str:
-        return self.headers.get("transfer-encoding", "").lower()
+    def chunked(self) -> bool:
+        """Whether the body comes in chunks."""
+        return "chunked" in self.headers.get("transfer-encoding", "").lower()
 
 
 class Connection:
@@ -73,9 +68,9 @@ class Connection:
         """Connect, with TLS where there is a context, `through` a proxy if any."""
         try:
             if through is not None:
-                plain = await tunnel.through(through, host, port, _connected)
+                plain = await tunnel.through(through, host, port, connected)
             else:
-                plain = await _connected(host, port)
+                plain = await connected(host, port)
             reader, writer = await asyncio.open_connection(
                 sock=plain,
                 ssl=tls,
@@ -187,7 +182,7 @@ class Connection:
         if head.status in _NO_BODY:
             return
         with _named("the answer broke off"):
-            if "chunked" in head.headers.get("transfer-encoding", "").lower():
+            if head.chunked:
                 async for piece in self._chunks():
                     yield piece
             elif "content-length" in head.headers:
@@ -215,37 +210,6 @@ class Connection:
                 raise Unreachable("the answer broke off: the connection ended")
             size -= len(piece)
             yield piece
-
-
-async def _connected(host: str, port: int) -> socket.socket:
-    """A connection to the first address that accepts one. Raises OSError, ValueError.
-
-    Without TLS: a busy server may take longer for that. ValueError is for a bad name.
-    """
-    loop = asyncio.get_running_loop()
-    problem: OSError | None = None
-    try:
-        async with asyncio.timeout(CONNECT_SECONDS):
-            addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            for family, kind, protocol, _, address in addresses:
-                plain = socket.socket(family, kind | socket.SOCK_CLOEXEC, protocol)
-                try:
-                    plain.setblocking(False)
-                    plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-                    for option, value in _KEEPALIVE.items():
-                        plain.setsockopt(socket.IPPROTO_TCP, option, value)
-                    plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNACKNOWLEDGED)
-                    await loop.sock_connect(plain, address)
-                    return plain
-                except OSError as error:
-                    plain.close()
-                    problem = problem or error
-                except BaseException:
-                    plain.close()
-                    raise
-    except TimeoutError:
-        raise Unreachable(f"no connection within {CONNECT_SECONDS:g} s") from None
-    raise problem or OSError(f"{host} has no address")
 
 
 def _number(text: str, base: int) -> int:

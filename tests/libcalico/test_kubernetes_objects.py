@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from libcalico.conversion.pods import is_endpoint, workload
 from libcalico.datastore.interface import Put, Selection
 from libcalico.datastore.kubernetes.decode import entry_of, selected
-from libcalico.datastore.kubernetes.ipam import affinity_labels, affinity_name, cidr_name
+from libcalico.datastore.kubernetes.ipam_names import affinity_labels, affinity_name, cidr_name
 from libcalico.datastore.kubernetes.metadata import PACKED, packed, shown_uid, unpacked
 from libcalico.datastore.kubernetes.nodes import Nodes
 from libcalico.datastore.kubernetes.pods import Pods

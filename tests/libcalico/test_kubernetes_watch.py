@@ -10,9 +10,11 @@ import msgspec
 import pytest
 
 from libcalico.datastore.interface import Batch, Compacted, Selection
+from libcalico.datastore.kubernetes import positions
 from libcalico.datastore.kubernetes import watch as watching
+from libcalico.datastore.kubernetes.positions import Memory
 from libcalico.datastore.kubernetes.table import Table
-from libcalico.datastore.kubernetes.watch import Feed, Memory
+from libcalico.datastore.kubernetes.watch import Feed
 from libcalico.kubernetes.errors import ObjectNotFound
 from tests.support.patience import patient
 
@@ -123,7 +125,7 @@ def test_positions_of_two_readers_at_one_number() -> None:
 def test_a_busy_family_does_not_push_another_out() -> None:
     memory = Memory()
     memory.keep("Profile", {"a": 1, "b": 2})
-    for number in range(3, watching.REMEMBERED + 10):
+    for number in range(3, positions.REMEMBERED + 10):
         memory.keep("NetworkPolicy", {"c": 1, "d": number})
     assert memory.find("Profile", 2, ["a", "b"]) == {"a": 1, "b": 2}
     with pytest.raises(Compacted, match="not known"):

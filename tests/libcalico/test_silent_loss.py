@@ -169,15 +169,15 @@ def test_what_is_waited_for_adds_up_to_less_than_ten_seconds() -> None:
     import socket
 
     from libcalico.datastore.etcd import http2
-    from libcalico.kubernetes import wire
+    from libcalico.kubernetes import tcp
 
     config = DatastoreConfig(datastore_type="etcdv3")
     assert (config.keepalive, config.keepalive_timeout) == http2.KEEPALIVE
     assert config.keepalive > 5.0
     assert config.keepalive + config.keepalive_timeout < MOST
-    first, step = (wire._KEEPALIVE[name] for name in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL))
+    first, step = (tcp._KEEPALIVE[name] for name in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL))
     looks = range(first + step, 60, step)
-    ended = next(at for at in looks if at * 1000 >= wire._UNACKNOWLEDGED)
+    ended = next(at for at in looks if at * 1000 >= tcp._UNACKNOWLEDGED)
     assert ended < MOST
 
 

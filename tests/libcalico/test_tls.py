@@ -20,7 +20,7 @@ import pytest
 
 from libcalico import apiconfig
 from libcalico.apiconfig import DatastoreConfig
-from libcalico.datastore import connect, tls, x509
+from libcalico.datastore import connect, tls, tls_probe, x509
 from libcalico.datastore.etcd import connection
 from libcalico.errors import CertificateProblem, DatastoreUnavailable, InvalidValue
 from libcalico.model import ResourceKey
@@ -38,9 +38,9 @@ SHARE = connection.EXPLAIN_SHARE
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine may take its time to say what is wrong."""
     monkeypatch.setattr(connection, "EXPLAIN_SHARE", HANG)
-    monkeypatch.setattr(tls, "CONNECT_SECONDS", HANG)
-    monkeypatch.setattr(tls, "LISTEN_SECONDS", HANG)
-    monkeypatch.setattr(tls, "PLAIN_SECONDS", HANG)
+    monkeypatch.setattr(tls_probe, "CONNECT_SECONDS", HANG)
+    monkeypatch.setattr(tls_probe, "LISTEN_SECONDS", HANG)
+    monkeypatch.setattr(tls_probe, "PLAIN_SECONDS", HANG)
 
 
 class World:
@@ -335,7 +335,7 @@ async def test_a_refusal_that_comes_late_is_heard(
     secured: Etcd, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """We have said something before the server did, which then closed: it is asked again."""
-    monkeypatch.setattr(tls, "LISTEN_SECONDS", 0.0)
+    monkeypatch.setattr(tls_probe, "LISTEN_SECONDS", 0.0)
     stale = files_of(world.ca.issue("c-late", start=-9 * DAY, end=-2 * DAY))
     port = int(secured.endpoint.rpartition(":")[2])
     async with slow(port) as relay:

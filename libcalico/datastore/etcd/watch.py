@@ -20,21 +20,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
 
 import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from libcalico.datastore.etcd import keys
 from libcalico.datastore.etcd.connection import Connection
-from libcalico.datastore.etcd.entries import entry_of
 from libcalico.datastore.etcd.failures import error_of, gone
 from libcalico.datastore.etcd.link import Link
 from libcalico.datastore.etcd.message_stream import Broken, Stream
-from libcalico.datastore.etcd.position import Position, foreign, replaced
+from libcalico.datastore.etcd.position import foreign, replaced
 from libcalico.datastore.etcd.proto import etcd_pb2 as pb
-from libcalico.datastore.interface import Batch, Compacted, Entry, Event, Replaced, Selection
+from libcalico.datastore.etcd.watch_responses import Responses, Share, event_of
+from libcalico.datastore.interface import Batch, Event, Replaced, Selection
 from libcalico.errors import DatastoreUnavailable
 
 log = logging.getLogger(__name__)
@@ -57,7 +55,7 @@ async def watch(
         link, call, stream, early = begun
     else:
         link, unasked = await connection.open_watch()
-        call, stream, early = unasked, _Stream(selections, revision), []
+        call, stream, early = unasked, Responses(selections, revision), []
     try:
         if unasked is not None:
             async with asyncio.timeout_at(start + connection.timeout):
@@ -93,7 +91,7 @@ async def watch(
 
 async def _short(
     connection: Connection, selections: Sequence[Selection], revision: int
-) -> tuple[Link, Stream, _Stream, list[_Share]] | None:
+) -> tuple[Link, Stream, Responses, list[Share]] | None:
     """A watch that stands on a connection of our own, with the events that came meanwhile.
 
     None if anything was unusual: the caller goes through gRPC, which says what, or succeeds.
@@ -104,7 +102,7 @@ async def _short(
     if opened is None:
         return None
     link, call = opened
-    stream, early = _Stream(selections, revision), None
+    stream, early = Responses(selections, revision), None
     try:
         # The other half is gRPC's.
         async with asyncio.timeout_at(half):
@@ -121,9 +119,9 @@ async def _short(
     return link, call, stream, early
 
 
-async def _standing(call: grpc.aio.StreamStreamCall | Stream, stream: _Stream) -> list[_Share]:
+async def _standing(call: grpc.aio.StreamStreamCall | Stream, stream: Responses) -> list[Share]:
     """The events that a stream brings until all of its watches stand."""
-    early: list[_Share] = []
+    early: list[Share] = []
     while stream.waiting:
         early += stream.add_response(await _read(call))
     return early
@@ -140,7 +138,7 @@ async def _present(connection: Connection) -> pb.ResponseHeader:
     return answer.header
 
 
-async def _decoded(share: _Share) -> AsyncIterator[Batch]:
+async def _decoded(share: Share) -> AsyncIterator[Batch]:
     """The events of a share in batches, cut between revisions; the loop has its turn in between."""
     batch: list[Event] = []
     before = 0
@@ -165,97 +163,3 @@ async def _read(call: grpc.aio.StreamStreamCall | Stream) -> pb.WatchResponse:
     if response is grpc.aio.EOF:
         raise DatastoreUnavailable("etcd ended the watch")
     return response
-
-
-@dataclass(frozen=True, slots=True)
-class _Share:
-    """Events of one selection; the stream is complete to `before`, with them to `after`."""
-
-    selection: Selection
-    events: list[pb.Event]
-    before: int
-    after: int
-
-
-class _Stream:
-    """What has been received so far. Pure: responses in, shares out.
-
-    `strange`: a member is on another history than the revision where the watch begins, or it lags.
-    """
-
-    def __init__(self, selections: Sequence[Selection], revision: int) -> None:
-        self._selections = selections
-        self._start = revision
-        self._positions = dict.fromkeys(range(1, len(selections) + 1), revision)
-        self._fragments: dict[int, list[pb.Event]] = {}
-        self.waiting = set(self._positions)
-        self.strange = False
-        self._header = pb.ResponseHeader()
-
-    def position(self, revision: int) -> Position:
-        """A revision in the history of the last response."""
-        return Position.of(revision, self._header)
-
-    def requests(self) -> list[pb.WatchRequest]:
-        """The requests that create the watches; their ids count from 1."""
-        made = []
-        for number, selection in enumerate(self._selections, 1):
-            first, end = keys.range_of(selection)
-            made.append(
-                pb.WatchRequest(
-                    create_request=pb.WatchCreateRequest(
-                        key=first,
-                        range_end=end,
-                        start_revision=max(1, self._start),  # 0 would be from now on
-                        progress_notify=True,
-                        watch_id=number,
-                        fragment=True,
-                    )
-                )
-            )
-        return made
-
-    def add_response(self, response: pb.WatchResponse) -> list[_Share]:
-        """The share that a response completes, if any."""
-        number, self._header = response.watch_id, response.header
-        if response.compact_revision:
-            raise Compacted(f"etcd has compacted what came after revision {self._start}")
-        if response.canceled:
-            raise DatastoreUnavailable(f"etcd ended the watch: {response.cancel_reason}")
-        if response.created:
-            self.strange |= foreign(self._start, response.header)
-            self.waiting.discard(number)
-            return []
-        if number not in self._positions:
-            return []
-        if not response.events and not response.fragment and number not in self._fragments:
-            self._positions[number] = max(self._positions[number], response.header.revision)
-            after = self.position(min(self._positions.values()))
-            return [_Share(self._selections[number - 1], [], after, after)]
-        events = self._fragments.pop(number, [])
-        events += (one for one in response.events if one.kv.mod_revision > self._start)
-        if events and response.fragment:
-            # The revision at the end may go on in the next fragment: it waits for the rest.
-            last = events[-1].kv.mod_revision
-            cut = next(at for at, one in enumerate(events) if one.kv.mod_revision == last)
-            events, self._fragments[number] = events[:cut], events[cut:]
-        if not events:
-            return []
-        before = self.position(min(self._positions.values()))
-        self._positions[number] = events[-1].kv.mod_revision
-        after = self.position(min(self._positions.values()))
-        return [_Share(self._selections[number - 1], events, before, after)]
-
-
-def event_of(selection: Selection, raw: pb.Event) -> Event | None:
-    """The event of the interface for etcd's; None for a key outside the selection."""
-    key = keys.key_of_path(raw.kv.key.decode(errors="replace"))
-    if key is None or not keys.selects(selection, key):
-        return None
-    revision = raw.kv.mod_revision
-    if raw.type == pb.Event.DELETE:
-        return Event(key, None, revision)
-    if selection.raw:
-        return Event(key, Entry(key, None, revision, raw.kv.value), revision)
-    entry, broken = entry_of(key, raw.kv.value, revision)
-    return Event(key, entry, revision, broken=broken)

@@ -10,24 +10,28 @@ tests/libcalico/test_kubernetes_objects.py.
 
 from __future__ import annotations
 
-import json
 import logging
-import re
 from collections.abc import Mapping
 from contextlib import suppress
 from ipaddress import ip_interface, ip_network
-from typing import Any
 
 import msgspec
 
 from libcalico.datastore.interface import Change, Delete, Entry, Put, Selection
 from libcalico.datastore.kubernetes.mapping import Asked, Collection, Place, encoded, metadata
 from libcalico.datastore.kubernetes.metadata import V3, Tree, native_metadata
+from libcalico.datastore.kubernetes.node_annotations import (
+    as_text,
+    interfaces_of,
+    pairs_of,
+    readable,
+    set_at,
+    value_at,
+)
 from libcalico.errors import DatastoreError
 from libcalico.model import codec
 from libcalico.model.base.numorstring import as_number
 from libcalico.model.keys import Key, ResourceKey
-from libcalico.model.resources.node import NodeInterface
 
 log = logging.getLogger(__name__)
 PREFIX = "projectcalico.org/"
@@ -49,7 +53,6 @@ TEXTS = {
     "WireguardPublicKey": ("status", "wireguardPublicKey"),
     "WireguardPublicKeyV6": ("status", "wireguardPublicKeyV6"),
 }
-_MAC = re.compile(r"[0-9A-Fa-f]{2}([:-][0-9A-Fa-f]{2}){5}")
 
 
 class Nodes:
@@ -87,20 +90,20 @@ class Nodes:
         unread: set[str] = set()
         for word, path in TEXTS.items():
             if text := stored.get(PREFIX + word):
-                if _readable(word, text):
-                    _set(node, path, text)
+                if readable(word, text):
+                    set_at(node, path, text)
                 else:
                     unread.add(PREFIX + word)
         if text := stored.get(AS_NUMBER):
             try:
-                _set(node, ("spec", "bgp", "asNumber"), as_number(text))
+                set_at(node, ("spec", "bgp", "asNumber"), as_number(text))
             except ValueError:
                 unread.add(AS_NUMBER)
         cidrs = (tree.get("spec") or {}).get("podCIDRs") or []
         if self._pod_cidr and (tunnel := _first_plus_one(cidrs)):
-            _set(node, ("spec", "bgp", "ipv4IPIPTunnelAddr"), tunnel)
+            set_at(node, ("spec", "bgp", "ipv4IPIPTunnelAddr"), tunnel)
         if text := stored.get(INTERFACES):
-            interfaces = _interfaces(text)
+            interfaces = interfaces_of(text)
             if interfaces is None:
                 unread.add(INTERFACES)
             elif interfaces:
@@ -111,12 +114,12 @@ class Nodes:
             node["status"]["podCIDRs"] = cidrs
         own = {}
         for name in (LABELS, ANNOTATIONS):
-            own[name], whole = _pairs(stored.get(name))
+            own[name], whole = pairs_of(stored.get(name))
             if not whole:
                 unread.add(name)
         self._name(key.name, stored, unread)
         labels = {**own[LABELS], **(meta.get("labels") or {})}
-        annotations = {**own[ANNOTATIONS], KUBE_LABELS: _text(meta.get("labels") or {})}
+        annotations = {**own[ANNOTATIONS], KUBE_LABELS: as_text(meta.get("labels") or {})}
         shown = native_metadata(tree, key.name)
         shown |= {"labels": dict(sorted(labels.items())), "annotations": annotations}
         return encoded({"kind": "Node", "apiVersion": V3, "metadata": shown, **node})
@@ -133,20 +136,20 @@ class Nodes:
         stored: dict[str, str] = meta.get("annotations") or {}
         desired: dict[str, str | None] = {}
         for word, path in TEXTS.items():
-            desired[PREFIX + word] = _get(value, path)
+            desired[PREFIX + word] = value_at(value, path)
         if self._pod_cidr:
             desired.pop(PREFIX + "IPv4IPIPTunnelAddr")
-        number = _get(value, ("spec", "bgp", "asNumber"))
+        number = value_at(value, ("spec", "bgp", "asNumber"))
         desired[AS_NUMBER] = None if number is None else str(number)
         interfaces = value["spec"].get("interfaces")
-        desired[INTERFACES] = _text(interfaces) if interfaces else None
+        desired[INTERFACES] = as_text(interfaces) if interfaces else None
         kube = meta.get("labels") or {}
         labels = value["metadata"].get("labels") or {}
         own = {name: text for name, text in labels.items() if kube.get(name) != text}
-        desired[LABELS] = _text(own) if own else None
+        desired[LABELS] = as_text(own) if own else None
         annotations = dict(value["metadata"].get("annotations") or {})
         annotations.pop(KUBE_LABELS, None)
-        desired[ANNOTATIONS] = _text(annotations) if annotations else None
+        desired[ANNOTATIONS] = as_text(annotations) if annotations else None
         return {name: text for name, text in desired.items() if (stored.get(name) or None) != text}
 
     def stands(self, change: Change, seen: Entry | None, before: Tree) -> bool:
@@ -178,45 +181,13 @@ class Nodes:
                 )
 
 
-def _readable(word: str, text: str) -> bool:
-    """Whether an annotation is an address of the type that its name says."""
-    if "MACAddr" in word:
-        return _MAC.fullmatch(text) is not None
-    if "Addr" not in word:
-        return True
-    with suppress(ValueError):
-        return ip_interface(text).version == (6 if word.startswith("IPv6") else 4)
-    return False
-
-
-def _interfaces(text: str) -> list[object] | None:
-    """The interfaces in an annotation of a node; None where they cannot be read."""
-    with suppress(ValueError, RecursionError):
-        interfaces = json.loads(text)
-        msgspec.convert(interfaces, list[NodeInterface])
-        return interfaces if isinstance(interfaces, list) else None
-    return None
-
-
-def _pairs(text: str | None) -> tuple[dict[str, str], bool]:
-    """The pairs of text in an annotation, and whether it holds nothing else."""
-    if not text:
-        return {}, True
-    with suppress(ValueError, RecursionError):
-        pairs = json.loads(text)
-        if isinstance(pairs, dict):
-            kept = {name: one for name, one in pairs.items() if isinstance(one, str)}
-            return kept, len(kept) == len(pairs)
-    return {}, False
-
-
 def _counting(raw: bytes) -> object:
     """The part of a Node that is ours, without what the kubelet and users write to the object."""
     node = msgspec.json.decode(raw)
     spec = {name: one for name, one in node["spec"].items() if name != "addresses"}
     status = {name: one for name, one in node["status"].items() if name != "podCIDRs"}
     annotations = dict(node["metadata"].get("annotations") or {})
-    kube = _pairs(annotations.pop(KUBE_LABELS, None))[0]
+    kube = pairs_of(annotations.pop(KUBE_LABELS, None))[0]
     labels = (node["metadata"].get("labels") or {}).items()
     own = {name: text for name, text in labels if kube.get(name) != text}
     return spec, status, annotations, own
@@ -241,20 +212,3 @@ def _first_plus_one(cidrs: list[str]) -> str:
             if net.version == 4:
                 return str(net.network_address + 1)
     return ""
-
-
-def _set(tree: Tree, path: tuple[str, ...], value: object) -> None:
-    for step in path[:-1]:
-        tree = tree.setdefault(step, {})
-    tree[path[-1]] = value
-
-
-def _get(tree: Tree, path: tuple[str, ...]) -> Any:
-    value: Any = tree
-    for step in path:
-        value = (value or {}).get(step)
-    return value if value not in ("", None) else None
-
-
-def _text(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"), sort_keys=True)

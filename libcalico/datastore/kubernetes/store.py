@@ -38,8 +38,9 @@ from libcalico.datastore.kubernetes.decode import entry_of, selected
 from libcalico.datastore.kubernetes.failures import as_datastore_error, translated
 from libcalico.datastore.kubernetes.mapping import Mapping, Patched
 from libcalico.datastore.kubernetes.metadata import Tree
+from libcalico.datastore.kubernetes.positions import Memory, Positions
 from libcalico.datastore.kubernetes.table import Table
-from libcalico.datastore.kubernetes.watch import Feed, Memory, Positions
+from libcalico.datastore.kubernetes.watch import Feed
 from libcalico.datastore.kubernetes.writer import Done, Lost, Writer
 from libcalico.errors import DatastoreError, DatastoreUnavailable, InvalidValue
 from libcalico.kubernetes.client import Client

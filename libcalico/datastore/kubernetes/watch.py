@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Sequence
 from collections.abc import Mapping as Map
 from contextlib import aclosing, nullcontext, suppress
@@ -26,12 +25,12 @@ from libcalico.datastore.kubernetes.cluster_policies import ClusterPolicies, Spe
 from libcalico.datastore.kubernetes.decode import entry_of, selected
 from libcalico.datastore.kubernetes.failures import as_datastore_error
 from libcalico.datastore.kubernetes.mapping import Mapping, metadata, version
+from libcalico.datastore.kubernetes.positions import Memory, Positions
 from libcalico.errors import DatastoreUnavailable, MuslinError
 from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.errors import UNREADABLE, KubernetesError, ObjectNotFound, of_status
 from libcalico.process.tasks import ended, start
 
-REMEMBERED = 1000
 AGAIN = 60.0
 """Seconds after which a collection that did not exist is looked for again."""
 NOWHERE = 1
@@ -41,45 +40,8 @@ WATCH = 300, 600
 """Seconds that a watch lasts: not the same for all nodes, or all would begin anew together."""
 GATHER = 100
 
-Positions = dict[str, int]
-"""Path of a collection -> the revision up to which it was read."""
 Word = tuple[str, int, Event | None] | Exception
 """What a follower says: path, revision and event (None: only progress); or why it has ended."""
-
-
-class Memory:
-    """The positions behind the revisions that readers were given, the last ones of each family."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, OrderedDict[int, Positions]] = {}
-
-    def keep(self, family: str, positions: Positions) -> int:
-        """The revision that stands for these positions."""
-        number = max(positions.values(), default=1)
-        if len(positions) > 1:
-            known = self._known.setdefault(family, OrderedDict())
-            before = known.get(number, {})
-            # Two readers may stand at one number: neither misses anything from there on.
-            mine = {path: min(one, before.get(path, one)) for path, one in positions.items()}
-            known[number] = {**before, **mine}
-            known.move_to_end(number)
-            while len(known) > REMEMBERED:
-                known.popitem(last=False)
-        return number
-
-    def find(self, family: str, number: int, paths: Sequence[str]) -> Positions:
-        """The positions behind a revision. A single collection is at the revision itself.
-
-        Raises Compacted for a revision of several collections that is not remembered: in one of
-        them an event might be skipped.
-        """
-        if len(paths) == 1:
-            return {paths[0]: number}
-        of_family = self._known.get(family)
-        known = of_family.get(number, {}) if of_family else {}
-        if any(path not in known for path in paths):
-            raise Compacted(f"{family}: where {number} stands in {', '.join(paths)} is not known")
-        return {path: known[path] for path in paths}
 
 
 @dataclass(frozen=True, slots=True)
