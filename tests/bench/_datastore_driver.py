@@ -14,8 +14,8 @@ from typing import Any
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore import connect
 from libcalico.datastore.etcd import keys
+from libcalico.datastore.etcd.listing import PAGE
 from libcalico.datastore.etcd.proto import etcd_pb2 as pb
-from libcalico.datastore.etcd.store import PAGE
 from libcalico.datastore.interface import Datastore, Selection
 from libcalico.datastore.syncer import Syncer
 

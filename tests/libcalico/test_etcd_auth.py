@@ -86,14 +86,14 @@ async def test_a_token_that_ended_is_renewed_unseen(tmp_path: Path) -> None:
         try:
             key = HandleKey("renewed")
             await store.commit([Put(key, Handle({}))])
-            token = store._connection._token  # type: ignore[attr-defined]
+            token = store._connection._login.token  # type: ignore[attr-defined]
             stream = store.watch([Selection("Handle")], 0)
             await anext(stream)
             for _ in range(2):
                 end_logins(server)
                 await store.commit([Put(key, Handle({}))])
                 assert await store.get(key) is not None
-                renewed = store._connection._token  # type: ignore[attr-defined]
+                renewed = store._connection._login.token  # type: ignore[attr-defined]
                 assert renewed != token
                 token = renewed
             # A watch that began under an old token goes on, and a new one begins.

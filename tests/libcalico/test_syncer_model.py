@@ -247,9 +247,14 @@ async def clean(world: World) -> None:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches, pages and room so small that every seam is met."""
-    from libcalico.datastore.etcd import store, watch
+    from libcalico.datastore.etcd import listing, watch
 
-    for module, name in ((syncer, "BATCH"), (store, "PAGE"), (store, "SLICE"), (watch, "SLICE")):
+    for module, name in (
+        (syncer, "BATCH"),
+        (listing, "PAGE"),
+        (listing, "SLICE"),
+        (watch, "SLICE"),
+    ):
         monkeypatch.setattr(module, name, 2)
     monkeypatch.setattr(syncer, "WAITING", 3)
 

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from libcalico.datastore.etcd import store as stores
+from libcalico.datastore.etcd import listing
 from libcalico.datastore.interface import Datastore, Listing, Row, Selection, rows_of
 from libcalico.datastore.syncer import Syncer
 from libcalico.model import ResourceKey
@@ -75,8 +75,8 @@ async def following(store: Datastore, rows: Rows) -> AsyncIterator[Syncer]:
 async def test_a_family_goes_to_its_sink_as_bytes(
     etcd: Etcd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stores, "PAGE", 3)
-    monkeypatch.setattr(stores, "ROWS", 2)
+    monkeypatch.setattr(listing, "PAGE", 3)
+    monkeypatch.setattr(listing, "ROWS", 2)
     stored = {f"ns{number % 3}/s{number}": b"{%d" % number for number in range(20)}
     for name, raw in stored.items():
         etcd.put(SETS + name, raw)

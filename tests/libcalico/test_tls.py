@@ -21,7 +21,7 @@ import pytest
 from libcalico import apiconfig
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore import connect, tls, tls_probe, x509
-from libcalico.datastore.etcd import connection
+from libcalico.datastore.etcd import outages
 from libcalico.errors import CertificateProblem, DatastoreUnavailable, InvalidValue
 from libcalico.model import ResourceKey
 from tests.support.certificates import Authority, Pair
@@ -31,13 +31,13 @@ from tests.support.patience import HANG
 NODE = ResourceKey("Node", "node1")
 DAY = timedelta(days=1)
 AES = ("-aes256", "-passout", "pass:geheim")
-SHARE = connection.EXPLAIN_SHARE
+SHARE = outages.EXPLAIN_SHARE
 
 
 @pytest.fixture(autouse=True)
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine may take its time to say what is wrong."""
-    monkeypatch.setattr(connection, "EXPLAIN_SHARE", HANG)
+    monkeypatch.setattr(outages, "EXPLAIN_SHARE", HANG)
     monkeypatch.setattr(tls_probe, "CONNECT_SECONDS", HANG)
     monkeypatch.setattr(tls_probe, "LISTEN_SECONDS", HANG)
     monkeypatch.setattr(tls_probe, "PLAIN_SECONDS", HANG)
@@ -322,7 +322,7 @@ async def test_the_reason_has_half_the_time_of_the_call(
         given.append(seconds)
         return "the reason"
 
-    monkeypatch.setattr(connection, "EXPLAIN_SHARE", SHARE)
+    monkeypatch.setattr(outages, "EXPLAIN_SHARE", SHARE)
     monkeypatch.setattr(tls, "explain", explain)
     said = await refusal(config(f"https://127.0.0.1:{free_ports(1)[0]}", world))
     assert "the reason" in said
@@ -369,7 +369,7 @@ async def test_a_server_that_never_shakes_hands_is_no_silent_hang(
     listener = await asyncio.start_server(silent, "127.0.0.1", 0)
     port = listener.sockets[0].getsockname()[1]
     chosen = config(f"https://127.0.0.1:{port}", world, timeout=1.0)  # type: ignore[arg-type]
-    monkeypatch.setattr(connection, "EXPLAIN_SHARE", 0.5)
+    monkeypatch.setattr(outages, "EXPLAIN_SHARE", 0.5)
     store = await connect(chosen)
     try:
         with pytest.raises(DatastoreUnavailable, match="no connection within the deadline"):

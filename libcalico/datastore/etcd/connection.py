@@ -24,8 +24,7 @@ import contextlib
 import functools
 import logging
 import random
-import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 import grpc.aio
@@ -37,16 +36,16 @@ from libcalico.datastore.etcd.failures import (
     NotSent,
     error_of,
     gone,
-    login_not_needed,
     not_applied,
     stale_login,
     why,
 )
 from libcalico.datastore.etcd.link import Call, Link
+from libcalico.datastore.etcd.login import Login
 from libcalico.datastore.etcd.message_stream import Broken, Stream
+from libcalico.datastore.etcd.outages import Outages
 from libcalico.datastore.etcd.proto import etcd_pb2 as pb
 from libcalico.errors import CertificateProblem, DatastoreUnavailable, InvalidValue
-from libcalico.process import tasks
 
 if TYPE_CHECKING:
     from libcalico.datastore.pem import Material
@@ -60,13 +59,6 @@ PATIENCE = 1.5
 """Seconds after which a guarded write is sent again: a leader that died took it along."""
 FREQUENT = 3
 """Guarded writes after which the next ones get a connection of their own (direct_call.py)."""
-EXPLAIN_SHARE = 0.5
-"""Of the time that a call has, what it may take besides to say why a handshake fails."""
-WARN_AGAIN = 300.0
-
-# etcd refuses a call with this at once where it would wait for a leader otherwise.
-_LEADER = ("hasleader", "true")
-Metadata = tuple[tuple[str, str], ...]
 Q = TypeVar("Q")
 A = TypeVar("A")
 T = TypeVar("T")
@@ -87,10 +79,8 @@ class Connection:
         self._material = self._read_material()
         self._links: list[Link] | None = None
         self._first = 0
-        self._token: str | None = None
-        self._login = asyncio.Lock()
-        self._warned: dict[str, float] = {}
-        self._helpers: set[asyncio.Task[None]] = set()
+        self._login = Login(config)
+        self._outages = Outages(config)
         self._closed = False
         self._writes = 0
         self._without: set[tuple[str, str]] = set()
@@ -146,21 +136,20 @@ class Connection:
         self._writes += 1
         express = link.express if self._writes > FREQUENT else None
         # A login that is empty is one, too: etcd knows no users.
-        if express is None or (self._has_password and self._token is None):
+        if express is None or (self._login.needed and self._login.token is None):
             return None
         if not express.ready:
             if failure := express.take_problem():
                 self._no_short_way(link, failure, "frequent writes")
             return None
-        token = self._token
-        metadata = (_LEADER, ("token", token)) if token else (_LEADER,)
+        token = self._login.token
         try:
             message = write.request.SerializeToString()
-            return _response(await express.call(message, metadata, PATIENCE))
+            return _response(await express.call(message, self._login.metadata, PATIENCE))
         except Unanswered as problem:
             log.debug("etcd at %s: %s: asking again", link.endpoint, problem)
-            if problem.login and self._token == token:
-                self._token = None
+            if problem.login and self._login.token == token:
+                self._login.token = None
             if problem.sent:
                 write.doubt = f"etcd at {link.endpoint} ({problem})"
             return None
@@ -182,7 +171,7 @@ class Connection:
 
         async def begin(link: Link, share: float) -> tuple[Link, grpc.aio.StreamStreamCall]:
             await link.ready(share)
-            return link, link.watch(metadata=await self._metadata(link, share))
+            return link, link.watch(metadata=await self._login.ready_metadata(link, share))
 
         return await self._rounds(begin)
 
@@ -194,7 +183,7 @@ class Connection:
 
         async def begin(link: Link, share: float) -> tuple[Link, Stream] | None:
             await link.ready(share)
-            metadata = await self._metadata(link, share)
+            metadata = await self._login.ready_metadata(link, share)
             try:
                 if link.streams is None:
                     return None
@@ -220,13 +209,12 @@ class Connection:
 
     def logout(self) -> None:
         """Drop the login token: a stream broke, perhaps because the token is no longer valid."""
-        self._token = None
+        self._login.token = None
 
     async def close(self) -> None:
         """Close all channels."""
         self._closed = True
-        for task in self._helpers:
-            task.cancel()
+        self._outages.close()
         links, self._links = self._links or [], None
         for link in links:
             await link.close()
@@ -244,10 +232,7 @@ class Connection:
         links = self._links or []
         if link in links:
             self._first = links.index(link)
-        for endpoint, problem in problems.items():
-            if time.monotonic() - self._warned.get(endpoint, -WARN_AGAIN) >= WARN_AGAIN:
-                self._warned[endpoint] = time.monotonic()
-                self._help(self._warn(endpoint, problem, link.endpoint))
+        self._outages.warn(problems, link.endpoint)
 
     def _plan(self, deadline: float) -> Iterator[tuple[Link, float]]:
         """The endpoints to try, the preferred one first, each with its share of the time left."""
@@ -286,7 +271,7 @@ class Connection:
                 break
             await self._take_up_new_files()
             await asyncio.sleep(min(ROUND_PAUSE, max(0.0, deadline - loop.time())))
-        raise await self._unavailable(problems)
+        raise await self._outages.error(problems)
 
     async def _once(
         self, call: Callable[[Link], Call[Q, A]], request: Q, link: Link, share: float
@@ -302,43 +287,17 @@ class Connection:
         """Make one call on one endpoint, and once more with a new login if the old has ended."""
         loop = asyncio.get_running_loop()
         start = loop.time()
-        metadata = await self._metadata(link, share)
+        metadata = await self._login.ready_metadata(link, share)
         try:
             return await call(link)(request, timeout=share, metadata=metadata)
         except grpc.aio.AioRpcError as problem:
-            if not self._has_password or not stale_login(problem):
+            if not self._login.needed or not stale_login(problem):
                 raise
             # The token has ended, or etcd has restarted, or its users were edited.
-            self._token = None
+            self._login.token = None
             left = max(0.1, share - (loop.time() - start))
-            metadata = await self._metadata(link, left)
+            metadata = await self._login.ready_metadata(link, left)
             return await call(link)(request, timeout=left, metadata=metadata)
-
-    @property
-    def _has_password(self) -> bool:
-        # Calico logs in only where both are given.
-        return bool(self._config.username and self._config.password)
-
-    async def _metadata(self, link: Link, timeout: float) -> Metadata:
-        if not self._has_password:
-            return (_LEADER,)
-        async with self._login:
-            if self._token is None:
-                self._token = await self._authenticate(link, timeout)
-        return (_LEADER, ("token", self._token)) if self._token else (_LEADER,)
-
-    async def _authenticate(self, link: Link, timeout: float) -> str:
-        """A login token; empty where etcd has no users. Raises NotSent, AioRpcError."""
-        request = pb.AuthenticateRequest(name=self._config.username, password=self._config.password)
-        try:
-            answer = await link.authenticate(request, timeout=timeout)
-        except grpc.aio.AioRpcError as problem:
-            if login_not_needed(problem):
-                return ""
-            if gone(problem):
-                raise NotSent(why(problem)) from None
-            raise
-        return answer.token
 
     def _read_material(self) -> Material | None:
         """The PEM texts. Raises CertificateProblem naming the file."""
@@ -363,33 +322,6 @@ class Connection:
         links, self._links = self._links, None
         for link in links:
             await link.close()
-
-    async def _unavailable(self, problems: dict[str, NotSent]) -> DatastoreUnavailable:
-        # What never came up may be a matter of certificates.
-        unknown = [one for one, problem in problems.items() if not problem.connected]
-        explained = await asyncio.gather(*map(self._explain, unknown))
-        reasons = dict.fromkeys(problems, "") | dict(zip(unknown, explained, strict=True))
-        tried = "; ".join(f"{one}: {reasons[one] or problems[one]}" for one in problems)
-        text = (
-            f"no etcd endpoint answered within {self.timeout:g} s "
-            f"({tried or ', '.join(self._config.endpoints)})"
-        )
-        bad = [endpoint for endpoint, reason in reasons.items() if reason]
-        return CertificateProblem(text, bad[0]) if bad else DatastoreUnavailable(text)
-
-    async def _explain(self, endpoint: str) -> str:
-        from libcalico.datastore import tls
-
-        return await tls.explain(endpoint, self._config, EXPLAIN_SHARE * self.timeout)
-
-    async def _warn(self, endpoint: str, problem: NotSent, instead: str) -> None:
-        reason = "" if problem.connected else await self._explain(endpoint)
-        log.warning("etcd at %s: %s; going on with %s", endpoint, reason or problem, instead)
-
-    def _help(self, work: Coroutine[object, object, None]) -> None:
-        task = tasks.start(work, "help of the etcd connection")
-        self._helpers.add(task)
-        task.add_done_callback(self._helpers.discard)
 
 
 class _Write:

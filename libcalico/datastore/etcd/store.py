@@ -16,17 +16,17 @@ Tested against a real etcd in tests/libcalico/test_etcd_store.py.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
-from contextlib import aclosing
-from typing import Protocol, TypeVar
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from typing import Protocol
 
 from libcalico.apiconfig import DatastoreConfig
-from libcalico.datastore.etcd import keys
+from libcalico.datastore import built_in
+from libcalico.datastore.etcd import keys, listing
 from libcalico.datastore.etcd import watch as watching
 from libcalico.datastore.etcd.connection import Connection
-from libcalico.datastore.etcd.entries import decode, entry_of
+from libcalico.datastore.etcd.entries import decode
 from libcalico.datastore.etcd.link import Call, Link
+from libcalico.datastore.etcd.listing import MAX_OPERATIONS, A, Q
 from libcalico.datastore.etcd.operations import (
     compare,
     named_keys,
@@ -36,12 +36,9 @@ from libcalico.datastore.etcd.operations import (
 )
 from libcalico.datastore.etcd.position import Position, foreign, replaced
 from libcalico.datastore.etcd.proto import etcd_pb2 as pb
-from libcalico.datastore.etcd.ranges import Parts
 from libcalico.datastore.interface import (
-    ABSENT,
     Batch,
     Change,
-    Check,
     CommitConflict,
     Compacted,
     Entry,
@@ -59,21 +56,10 @@ from libcalico.errors import (
     PermissionDenied,
     ValueTooLarge,
 )
-from libcalico.model import codec
-from libcalico.model.keys import Key, ResourceKey
-from libcalico.model.resources.profile import DEFAULT_ALLOW, default_allow
-from libcalico.process import tasks
-
-PAGE = 2000
-"""Keys in one page."""
-SLICE, ROWS = 100, 100
-"""So many are decoded, or handed over as they are, before the loop's other work has its turn:
-the request for the next page is some of it, and should leave early."""
-MAX_OPERATIONS = 128
+from libcalico.model.keys import Key
 
 _NEVER = 2**62
 """A revision that nothing was ever written at."""
-_BUILT_IN = ResourceKey("Profile", DEFAULT_ALLOW)
 
 
 class _Answer(Protocol):
@@ -82,10 +68,6 @@ class _Answer(Protocol):
     @property
     def header(self) -> pb.ResponseHeader:
         """The member's view of the cluster."""
-
-
-Q = TypeVar("Q")
-A = TypeVar("A", bound=_Answer)
 
 
 class EtcdDatastore:
@@ -109,7 +91,7 @@ class EtcdDatastore:
     async def get_many(self, keys: Sequence[Key]) -> dict[Key, Entry | None]:
         """Several objects at one revision."""
         entries: dict[Key, Entry | None] = dict.fromkeys(keys)
-        stored = [key for key in entries if key != _BUILT_IN]
+        stored = [key for key in entries if key != built_in.KEY]
         revision = 0
         for start in range(0, len(stored), MAX_OPERATIONS):
             part = stored[start : start + MAX_OPERATIONS]
@@ -117,93 +99,21 @@ class EtcdDatastore:
             answer = await self._read(lambda link: link.txn, request, part)
             revision = revision or answer.header.revision
             entries.update(_entries(part, answer.responses))
-        if _BUILT_IN in entries:
-            entries[_BUILT_IN] = _built_in()
+        if built_in.KEY in entries:
+            entries[built_in.KEY] = built_in.entry()
         return entries
 
     async def list(self, selection: Selection) -> Listing:
         """All objects of a selection at one revision, ordered by key."""
         return await whole_listing(self, selection)
 
-    async def pages(self, selection: Selection, revision: int = 0) -> AsyncIterator[Listing]:
+    def pages(self, selection: Selection, revision: int = 0) -> AsyncIterator[Listing]:
         """The pages of a listing, all at one revision: `revision`, or the present one."""
-        async with aclosing(self._answers(selection, revision)) as answers:
-            async for kvs, at, last in answers:
-                page = Listing([], at, [])
-                for start in range(0, len(kvs), SLICE):
-                    for kv in kvs[start : start + SLICE]:
-                        _collect(selection, kv, page.entries, page.broken)
-                    await asyncio.sleep(0)
-                if last and _holds_built_in(selection):
-                    page.entries.append(_built_in())
-                yield page
+        return listing.pages(self._read, selection, revision)
 
-    async def rows(self, selection: Selection) -> AsyncIterator[Rows]:
+    def rows(self, selection: Selection) -> AsyncIterator[Rows]:
         """The resources of a selection as they are stored, some at a time; none is decoded."""
-        name_of = keys.row_names(selection)
-        async with aclosing(self._answers(selection, 0)) as answers:
-            async for kvs, at, _ in answers:
-                for start in range(0, len(kvs) or 1, ROWS):
-                    yield (
-                        [
-                            (name, kv.value, kv.mod_revision)
-                            for kv in kvs[start : start + ROWS]
-                            if (name := name_of(kv.key))
-                        ],
-                        at,
-                    )
-                    await asyncio.sleep(0)
-
-    async def _answers(
-        self, selection: Selection, revision: int
-    ) -> AsyncGenerator[tuple[Sequence[pb.KeyValue], int, bool], None]:
-        """The keys of a selection in pages, each with the revision, and whether it is the last."""
-        parts = Parts(*keys.range_of(selection), PAGE)
-        chosen = keys.scattered(selection)
-
-        async def fetch() -> pb.RangeResponse:
-            first, end = parts.span
-            request = pb.RangeRequest(
-                key=first, range_end=end, limit=PAGE, revision=revision, keys_only=bool(chosen)
-            )
-            return await self._read(lambda link: link.range, request, [selection])
-
-        ahead: asyncio.Task[pb.RangeResponse] | None = None
-        answer: pb.RangeResponse | None = await fetch()
-        assert answer is not None
-        revision = revision or Position.of(answer.header.revision, answer.header)
-        try:
-            while answer is not None:
-                kvs: Sequence[pb.KeyValue] = answer.kvs
-                more = parts.answer(_Keys(kvs), answer.count, more=answer.more)
-                # etcd gathers the next page while this one is decoded and consumed.
-                ahead = tasks.start(fetch(), "next page") if more else None
-                if chosen:
-                    chosen_keys = [key for kv in kvs if chosen(key := kv.key)]
-                    kvs = await self._values(chosen_keys, revision, selection)
-                if kvs or not more:
-                    yield kvs, revision, not more
-                del kvs
-                answer = await ahead if ahead is not None else None
-        finally:
-            if ahead is not None:
-                ahead.cancel()
-                await tasks.ended([ahead])
-
-    async def _values(
-        self, keys: Sequence[bytes], revision: int, selection: Selection
-    ) -> Sequence[pb.KeyValue]:
-        """The values of these keys at a revision."""
-        pairs = []
-        for start in range(0, len(keys), MAX_OPERATIONS):
-            ranges = [
-                pb.RequestOp(request_range=pb.RangeRequest(key=key, revision=revision))
-                for key in keys[start : start + MAX_OPERATIONS]
-            ]
-            request = pb.TxnRequest(success=ranges)
-            answer = await self._read(lambda link: link.txn, request, [selection])
-            pairs += [kv for one in answer.responses for kv in one.response_range.kvs]
-        return pairs
+        return listing.rows(self._read, selection)
 
     async def commit(self, changes: Sequence[Change]) -> int:
         """Apply all or nothing; returns the new revision.
@@ -222,7 +132,7 @@ class EtcdDatastore:
             if change.key in seen:
                 raise DatastoreError(f"{change.key} appears twice in one commit")
             seen.add(change.key)
-            _refuse_built_in(change)
+            built_in.refuse(change)
             if change.guard is not None:
                 compares.append(compare(change.key, change.guard))
                 guarded.append(change.key)
@@ -345,36 +255,6 @@ class EtcdDatastore:
                 pass  # it ends by itself
 
 
-class _Keys:
-    """The keys of an answer, few of which are asked for."""
-
-    def __init__(self, kvs: Sequence[pb.KeyValue]) -> None:
-        self._kvs = kvs
-
-    def __len__(self) -> int:
-        return len(self._kvs)
-
-    def __getitem__(self, at: int) -> bytes:
-        return self._kvs[at].key
-
-
-def _collect(
-    selection: Selection, kv: pb.KeyValue, entries: list[Entry], broken: list[tuple[str, str]]
-) -> None:
-    path = kv.key.decode(errors="replace")
-    key = keys.key_of_path(path)
-    if key is None or not keys.selects(selection, key):
-        return
-    if selection.raw:
-        entries.append(Entry(key, None, kv.mod_revision, kv.value))
-        return
-    entry, reason = entry_of(key, kv.value, kv.mod_revision)
-    if reason:
-        broken.append((path, reason))
-    if entry is not None:
-        entries.append(entry)
-
-
 def _entry(key: Key, kv: pb.KeyValue) -> Entry:
     return decode(key, kv.value, kv.mod_revision)
 
@@ -392,20 +272,3 @@ def _entries(
                 raise
             entries[key] = Entry(key, None, kvs[0].mod_revision, kvs[0].value)
     return entries
-
-
-def _holds_built_in(selection: Selection) -> bool:
-    return selection.family == "Profile" and DEFAULT_ALLOW.startswith(selection.name_prefix)
-
-
-def _built_in() -> Entry:
-    value = default_allow()
-    return Entry(_BUILT_IN, value, 1, codec.encode_value(_BUILT_IN, value))
-
-
-def _refuse_built_in(change: Change) -> None:
-    if change.key != _BUILT_IN or isinstance(change, Check):
-        return
-    if isinstance(change, Put) and change.guard == ABSENT:
-        raise CommitConflict({_BUILT_IN: _built_in()})
-    raise DatastoreError(f"{_BUILT_IN} is built in: it cannot be changed or deleted")

@@ -18,6 +18,7 @@ from typing import ParamSpec, TypeVar
 
 import msgspec
 
+from libcalico.datastore import built_in
 from libcalico.datastore.interface import (
     ABSENT,
     Batch,
@@ -51,9 +52,8 @@ from libcalico.kubernetes.errors import (
     ObjectNotFound,
     Unreachable,
 )
-from libcalico.model import Handle, codec
-from libcalico.model.keys import HostKey, Key, ResourceKey, StatusKey
-from libcalico.model.resources.profile import DEFAULT_ALLOW, default_allow
+from libcalico.model import Handle
+from libcalico.model.keys import HostKey, Key, StatusKey
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -62,7 +62,6 @@ TOGETHER = 16
 """Requests at a time."""
 
 log = logging.getLogger(__name__)
-_BUILT_IN = ResourceKey("Profile", DEFAULT_ALLOW)
 
 
 class KubernetesDatastore:
@@ -77,8 +76,8 @@ class KubernetesDatastore:
 
     async def get(self, key: Key) -> Entry | None:
         """The object, or None. Raises InvalidValue when it cannot be understood."""
-        if key == _BUILT_IN:
-            return _built_in()
+        if key == built_in.KEY:
+            return built_in.entry()
         mapping = self._table.of_key(key)
         place = mapping.place(key) if mapping else None
         if mapping is None or place is None:
@@ -117,8 +116,8 @@ class KubernetesDatastore:
                 positions[feed.path] = at
                 yield Listing(page.entries, max(positions.values()), page.broken)
         last: list[Entry] = []
-        if selection.family == "Profile" and DEFAULT_ALLOW.startswith(selection.name_prefix):
-            last.append(_built_in())
+        if built_in.is_selected(selection):
+            last.append(built_in.entry())
         yield Listing(last, self._memory.keep(selection.family, positions), [])
 
     async def commit(self, changes: Sequence[Change]) -> int:
@@ -233,10 +232,7 @@ class KubernetesDatastore:
             if change.key in seen:
                 raise DatastoreError(f"{change.key} appears twice in one commit")
             seen.add(change.key)
-            if change.key == _BUILT_IN and not isinstance(change, Check):
-                if isinstance(change, Put) and change.guard == ABSENT:
-                    raise CommitConflict({_BUILT_IN: _built_in()})
-                raise DatastoreError(f"{_BUILT_IN} is built in: it cannot be changed or deleted")
+            built_in.refuse(change)
 
     async def _check(self, checks: Sequence[Check]) -> None:
         entries = await self.get_many([one.key for one in checks])
@@ -340,8 +336,3 @@ def _list_of(path: str, answer: bytes) -> Tree:
     if not isinstance(tree, dict):
         raise Unreachable(f"GET {path}: the answer is no list")
     return tree
-
-
-def _built_in() -> Entry:
-    value = default_allow()
-    return Entry(_BUILT_IN, value, 1, codec.encode_value(_BUILT_IN, value))

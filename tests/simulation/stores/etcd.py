@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 
+from libcalico.datastore import built_in
 from libcalico.datastore.etcd import keys
 from libcalico.datastore.etcd.entries import decode, entry_of
 from libcalico.datastore.interface import (
@@ -31,10 +32,8 @@ from libcalico.errors import DatastoreUnavailable, InvalidValue
 from libcalico.model import codec
 from libcalico.model.base.meta import stamp
 from libcalico.model.keys import Key, ResourceKey
-from libcalico.model.resources.profile import DEFAULT_ALLOW, default_allow
 from tests.simulation.stores.weather import Waiting, Weather, wake
 
-_BUILT_IN = ResourceKey("Profile", DEFAULT_ALLOW)
 HOLD_MOST = 0.05
 
 
@@ -125,8 +124,8 @@ class EtcdStore:
         return found
 
     def _entry(self, key: Key, tolerant: bool = False) -> Entry | None:
-        if key == _BUILT_IN:
-            return _built_in()
+        if key == built_in.KEY:
+            return built_in.entry()
         stored = self._database.values.get(keys.path_of(key))
         if stored is None:
             return None
@@ -153,8 +152,8 @@ class EtcdStore:
                 listing.broken.append((path, reason))
             if entry is not None:
                 listing.entries.append(entry)
-        if selection.family == "Profile" and DEFAULT_ALLOW.startswith(selection.name_prefix):
-            listing.entries.append(_built_in())
+        if built_in.is_selected(selection):
+            listing.entries.append(built_in.entry())
         await self._answered()
         return listing
 
@@ -268,8 +267,3 @@ def _operation(change: Change) -> tuple[str, bytes | None]:
         return path, None
     value = stamp(change.value) if isinstance(change.key, ResourceKey) else change.value
     return path, codec.encode_value(change.key, value, change.base.raw if change.base else None)
-
-
-def _built_in() -> Entry:
-    value = default_allow()
-    return Entry(_BUILT_IN, value, 1, codec.encode_value(_BUILT_IN, value))
