@@ -1,4 +1,4 @@
-"""A TLS client's certificate and key, loaded from memory.
+"""A TLS client's certificate and key, loaded from memory; and why OpenSSL refuses.
 
 Tested in tests/libcalico/test_tls.py and tests/libcalico/test_kubernetes_tls.py.
 """
@@ -28,3 +28,8 @@ def _in_memory(text: bytes) -> Iterator[str]:
         yield f"/proc/self/fd/{fd}"
     finally:
         os.close(fd)
+
+
+def reason_of(problem: ssl.SSLError) -> str:
+    """OpenSSL's reason in plain words: `wrong version number`."""
+    return (problem.reason or str(problem)).lower().replace("_", " ")

@@ -14,7 +14,7 @@ from pathlib import Path
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore import x509
 from libcalico.errors import CertificateProblem
-from libcalico.identity import load_identity
+from libcalico.identity import load_identity, reason_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def _fit(material: Material, names: dict[str, str]) -> None:
     try:
         identify(context, material)
     except ssl.SSLError as problem:
-        said = (problem.reason or str(problem)).lower().replace("_", " ")
+        said = reason_of(problem)
         if "mismatch" not in said:
             raise CertificateProblem(
                 f"the etcd client key {names['key']} cannot be used: {said}", names["key"]

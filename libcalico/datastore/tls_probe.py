@@ -16,6 +16,7 @@ from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore import x509
 from libcalico.datastore.pem import Material, identify, labels, settle
 from libcalico.datastore.x509 import Certificate
+from libcalico.identity import reason_of
 
 LISTEN_SECONDS = 0.3
 
@@ -147,7 +148,7 @@ class Probe:
         )
 
     def _refused(self, problem: ssl.SSLError, material: Material) -> str:
-        said = (problem.reason or str(problem)).lower().replace("_", " ")
+        said = reason_of(problem)
         if "wrong version number" in said or "record layer" in said or "http request" in said:
             return f"it does not speak TLS ({said}): write http://"
         if "alert" not in said:

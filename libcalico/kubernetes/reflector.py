@@ -1,8 +1,8 @@
 """A kind of objects, followed: the full list first, then every change, for ever.
 
-A list is read in pages at one revision, then watched from there. When the watch ends the next
-one goes on where it was; when the server has forgotten that revision the list is read again,
-and only what differs is told. What is remembered is the revision of each object, not the object.
+A list is read in pages at one revision, then watched from there. The next watch goes on where one
+ended. When the server has forgotten that revision the list is read again, and only differences are
+reported. The revision of each object is remembered, not the object.
 
 Invariants (tests/apiserver/test_reflector.py):
   REF-1  After `listed` the sink's view is the API's at some moment, per object; no object ever
@@ -86,8 +86,7 @@ class Reflector(Generic[T]):
         self._backoff = backoff or Backoff(0.2, 10.0, jitter=0.5)
         self._on_status = on_status
         self._known: dict[Name, str] = {}
-        self._revision = ""
-        self._suspect = False
+        self._revision, self._suspect = "", False
         self.connected = self.has_listed = False
         self.error = ""
         self.broken: dict[Name, str] = {}
@@ -228,13 +227,13 @@ class Reflector(Generic[T]):
         )
 
     def _say(self, error: str) -> None:
-        before = self.connected, self.error
+        connected, before = self.connected, self.error
         self.connected, self.error = not error, error
-        if error and error != before[1]:
+        if error and error != before:
             log.warning("%s: %s", self._resource.plural, error)
-        elif before[1] and not error:
+        elif before and not error:
             log.info("%s are followed again", self._resource.plural)
-        if before != (self.connected, self.error):
+        if (connected, before) != (self.connected, self.error):
             self._on_status()
 
 

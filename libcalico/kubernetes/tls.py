@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 
-from libcalico.identity import load_identity
+from libcalico.identity import load_identity, reason_of
 from libcalico.kubernetes.credentials import Access
 from libcalico.kubernetes.errors import NoAccess
 
@@ -43,6 +43,6 @@ def _context(access: Access) -> ssl.SSLContext:
         try:
             load_identity(context, access.cert, access.key)
         except ssl.SSLError as problem:
-            said = (problem.reason or str(problem)).lower().replace("_", " ")
-            raise NoAccess(f"the client certificate and its key cannot be used: {said}") from None
+            reason = reason_of(problem)
+            raise NoAccess(f"the client certificate and its key cannot be used: {reason}") from None
     return context

@@ -16,6 +16,7 @@ import zlib
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from libcalico.identity import reason_of
 from libcalico.kubernetes import tunnel
 from libcalico.kubernetes.errors import Unreachable
 from libcalico.kubernetes.tcp import connected
@@ -78,23 +79,20 @@ class Connection:
                 limit=HEAD_LIMIT,
             )
         except ssl.SSLCertVerificationError as problem:
-            said = problem.verify_message or str(problem)
-            raise Unreachable(f"the server's certificate is not trusted: {said}") from None
+            reason = problem.verify_message or str(problem)
+            raise Unreachable(f"the server's certificate is not trusted: {reason}") from None
         except ssl.SSLError as problem:
-            said = (problem.reason or str(problem)).lower().replace("_", " ")
-            raise Unreachable(f"TLS: {said}") from None
+            raise Unreachable(f"TLS: {reason_of(problem)}") from None
         except OSError as problem:
             raise Unreachable(f"no connection: {_said(problem)}") from None
-        except ValueError as problem:
-            # A name that cannot be one: empty, or a label of it is too long.
+        except ValueError as problem:  # the name is empty, or a label of it is too long
             raise Unreachable(f"no connection to {host!r}: {problem}") from None
         return cls(reader, writer, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
 
     @property
     def usable(self) -> bool:
         """Whether another request may be sent."""
-        gone = self._reader.at_eof() or self._writer.is_closing()
-        return self.lasting and not gone
+        return self.lasting and not (self._reader.at_eof() or self._writer.is_closing())
 
     def close(self) -> None:
         """Close it at once."""
@@ -151,10 +149,7 @@ class Connection:
         return b"".join(parts)
 
     async def lines(self, head: Head, silence: float) -> AsyncGenerator[bytes, None]:
-        """The lines of a body as they come; Unreachable after `silence` seconds without one.
-
-        A body that breaks off raises as well; one that ends properly just ends.
-        """
+        """The lines of a body, to its end; Unreachable after `silence` seconds without one."""
         pieces = self.pieces(head)
         buffer = bytearray()
         searched = 0

@@ -14,6 +14,7 @@ from libcalico.datastore import built_in
 from libcalico.datastore.etcd import keys
 from libcalico.datastore.etcd.entries import entry_of
 from libcalico.datastore.etcd.link import Call, Link
+from libcalico.datastore.etcd.operations import MAX_OPERATIONS
 from libcalico.datastore.etcd.position import Position
 from libcalico.datastore.etcd.proto import etcd_pb2 as pb
 from libcalico.datastore.etcd.ranges import Parts
@@ -26,8 +27,6 @@ PAGE = 2000
 SLICE, ROWS = 100, 100
 """So many are decoded, or handed over as they are, before the loop's other work has its turn:
 the request for the next page is some of it, and should leave early."""
-MAX_OPERATIONS = 128
-"""Operations in one transaction."""
 
 
 class Answer(Protocol):

@@ -6,20 +6,69 @@ Tested against a real etcd in tests/libcalico/test_etcd_store.py and test_etcd_l
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 import msgspec
 
+from libcalico.datastore import built_in
 from libcalico.datastore.etcd import keys
 from libcalico.datastore.etcd.proto import etcd_pb2 as pb
 from libcalico.datastore.interface import ABSENT, Change, Check, Delete, Put, Selection
-from libcalico.errors import InvalidValue, ValueTooLarge
+from libcalico.errors import DatastoreError, InvalidValue, ValueTooLarge
 from libcalico.model import codec
 from libcalico.model.base.meta import stamp
 from libcalico.model.keys import Key, ResourceKey
 from libcalico.model.kinds import Resource
 
+MAX_OPERATIONS = 128
+"""Operations in one transaction, and guards."""
 REQUEST_LIMIT = "1.5 MiB"
 """What etcd takes in one request, unless it was started with another --max-request-bytes."""
+
+
+@dataclass(slots=True)
+class Transaction:
+    """A commit as etcd takes it. `leased`: puts with the seconds after which they are forgotten."""
+
+    compares: list[pb.Compare] = field(default_factory=list)
+    operations: list[pb.RequestOp] = field(default_factory=list)
+    guarded: list[Key] = field(default_factory=list)
+    leased: list[tuple[pb.RequestOp, int]] = field(default_factory=list)
+
+    def request(self) -> pb.TxnRequest:
+        """The request; where a guard does not hold, its answer has the guarded objects."""
+        return pb.TxnRequest(
+            compare=self.compares,
+            success=self.operations,
+            failure=[range_op(key, 0) for key in self.guarded],
+        )
+
+
+def transaction_of(changes: Sequence[Change]) -> Transaction:
+    """The transaction that makes these changes.
+
+    Raises DatastoreError for changes that cannot be one transaction, InvalidValue.
+    """
+    transaction, seen = Transaction(), set[Key]()
+    for change in changes:
+        if change.key in seen:
+            raise DatastoreError(f"{change.key} appears twice in one commit")
+        seen.add(change.key)
+        built_in.refuse(change)
+        if change.guard is not None:
+            transaction.compares.append(compare(change.key, change.guard))
+            transaction.guarded.append(change.key)
+        op = operation(change)
+        if op is not None:
+            transaction.operations.append(op)
+            if isinstance(change, Put) and change.ttl:
+                transaction.leased.append((op, change.ttl))
+    if max(len(transaction.compares), len(transaction.operations)) > MAX_OPERATIONS:
+        raise DatastoreError(
+            f"a commit of {len(transaction.operations)} changes and {len(transaction.compares)}"
+            f" guards is too large: etcd takes {MAX_OPERATIONS} of each"
+        )
+    return transaction
 
 
 def range_op(key: Key, revision: int) -> pb.RequestOp:

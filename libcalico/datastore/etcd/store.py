@@ -2,8 +2,7 @@
 
 Guards become compares of the modification revision; ABSENT compares the version with 0. A
 commit is one transaction, so DS-1 is etcd's. Lists are paged at one revision, and decoded in
-slices with the event loop's other work between them (measured by
-`./run bench datastore`).
+slices with the event loop's other work between them (`./run bench datastore`).
 
 ETCD-3: no slice of a list or of a watch holds the event loop for long.
 
@@ -26,13 +25,13 @@ from libcalico.datastore.etcd import watch as watching
 from libcalico.datastore.etcd.connection import Connection
 from libcalico.datastore.etcd.entries import decode
 from libcalico.datastore.etcd.link import Call, Link
-from libcalico.datastore.etcd.listing import MAX_OPERATIONS, A, Q
+from libcalico.datastore.etcd.listing import A, Q
 from libcalico.datastore.etcd.operations import (
-    compare,
+    MAX_OPERATIONS,
     named_keys,
-    operation,
     range_op,
     too_large,
+    transaction_of,
 )
 from libcalico.datastore.etcd.position import Position, foreign, replaced
 from libcalico.datastore.etcd.proto import etcd_pb2 as pb
@@ -123,50 +122,27 @@ class EtcdDatastore:
         so: the changes may or may not have been applied, and a reader of the guarded
         objects can tell.
         """
-        compares: list[pb.Compare] = []
-        operations: list[pb.RequestOp] = []
-        guarded: list[Key] = []
-        leased: list[tuple[pb.RequestOp, int]] = []
-        seen: set[Key] = set()
-        for change in changes:
-            if change.key in seen:
-                raise DatastoreError(f"{change.key} appears twice in one commit")
-            seen.add(change.key)
-            built_in.refuse(change)
-            if change.guard is not None:
-                compares.append(compare(change.key, change.guard))
-                guarded.append(change.key)
-            op = operation(change)
-            if op is not None:
-                operations.append(op)
-                if isinstance(change, Put) and change.ttl:
-                    leased.append((op, change.ttl))
-        if max(len(compares), len(operations)) > MAX_OPERATIONS:
-            raise DatastoreError(
-                f"a commit of {len(operations)} changes and {len(compares)} guards is too "
-                f"large: etcd takes {MAX_OPERATIONS} of each"
-            )
+        transaction = transaction_of(changes)
         try:
-            leases = [await self._grant(put, ttl) for put, ttl in leased]
-            request = pb.TxnRequest(
-                compare=compares, success=operations, failure=[range_op(key, 0) for key in guarded]
-            )
-            guards = [change.guard is not None for change in changes]
+            leases = [await self._grant(put, ttl) for put, ttl in transaction.leased]
             before = self._seen
-            answer = await self._connection.write(request, guarded=all(guards))
+            guarded = len(transaction.guarded) == len(changes)
+            answer = await self._connection.write(transaction.request(), guarded=guarded)
         except DatastoreFull as problem:
             self.full = str(problem)
             raise
         except PermissionDenied as problem:
-            raise PermissionDenied(f"{problem}: {named_keys(seen)}") from None
+            raise PermissionDenied(
+                f"{problem}: {named_keys(change.key for change in changes)}"
+            ) from None
         except ValueTooLarge as problem:
-            raise too_large(operations, problem) from None
+            raise too_large(transaction.operations, problem) from None
         if any(isinstance(change, Put) for change in changes):
             self.full = ""
         if not answer.succeeded:
             await self._revoke(leases)
             self._follows(before, answer.header)
-            raise CommitConflict(_entries(guarded, answer.responses, tolerant=True))
+            raise CommitConflict(_entries(transaction.guarded, answer.responses, tolerant=True))
         self._seen = max(self._seen, Position.of(answer.header.revision, answer.header))
         return answer.header.revision
 

@@ -1,16 +1,14 @@
 """The watches of a process on one connection of their own, and when it is read.
 
-Problem: gRPC hands each event of a watch through its threads, which fight the event loop for the
-interpreter, and an event comes when it comes: in the middle of the ADD that made it, on a machine
-whose every core works at that ADD. So the streams of one etcd member share an HTTP/2 connection
-that the event loop reads itself (http2.py), and its reading can wait.
+Problem: gRPC hands each event through its threads, which fight the event loop for the interpreter,
+also in the middle of the ADD that made the event, on a machine whose every core works at that ADD.
+So the streams of one etcd member share an HTTP/2 connection that the loop itself reads (http2.py).
 
 `gather` is for a process in no hurry: bytes that come after a quiet time wait for so many seconds,
 and are then read at once with all that followed. `hold` is for a process that has urgent work, and
 whose next events are only the echo of that work: nothing is read for HOLD_SECONDS, and with
 repeated calls for HOLD_MOST at most. So an event is late by the seconds of `gather`, or by
-HOLD_MOST, and never lost. Without either it is read at once. Nothing waits while a watch is being
-created, nor when a whole READ_BYTES comes at once.
+HOLD_MOST, and never lost. Nothing waits while a watch is being created, nor a whole READ_BYTES.
 
 Invariants:
   STR-1  What is not a plain message of gRPC ends its stream with `Broken`; what it had completed
