@@ -35,8 +35,9 @@ from felix.store.stored_objects import StoredObjects
 from libcalico import apiconfig
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore import connect
-from libcalico.datastore.interface import Datastore, Deferring
-from libcalico.datastore.syncer import Sink, SyncBatch, Syncer
+from libcalico.datastore.capabilities import Deferring
+from libcalico.datastore.interface import Datastore
+from libcalico.datastore.syncer import Sink, SyncBatch, Syncer, Update
 from libcalico.errors import MuslinError
 from libcalico.model import ResourceKey, WorkloadEndpoint
 from libcalico.process import paths

@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 from calicoctl.session import Options, datastore
 from felix.explain.world import READ, World
 from libcalico.commit_confirmed import effective
-from libcalico.datastore.interface import Datastore, Selection, pages_of
+from libcalico.datastore.capabilities import pages_of
+from libcalico.datastore.interface import Datastore, Selection
 from libcalico.model.keys import ResourceKey
 
 

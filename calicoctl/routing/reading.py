@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from bgp.cluster.view import ClusterView
 from calicoctl.session import Options, datastore
-from libcalico.datastore.interface import Selection, pages_of
+from libcalico.datastore.capabilities import pages_of
+from libcalico.datastore.interface import Selection
 
 READ = ("Node", "BGPConfiguration", "BGPPeer", "BGPFilter")
 

@@ -32,7 +32,8 @@ from ipam.allocator.service import NodeAllocator
 from libcalico import parsing
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.clusterinfo import our_version
-from libcalico.datastore.interface import Datastore, Replaceable, require_room, why_full
+from libcalico.datastore.capabilities import Replaceable, require_room, why_full
+from libcalico.datastore.interface import Datastore
 from libcalico.errors import MuslinError
 from libcalico.kubernetes.access import Source
 from libcalico.model.keys import ResourceKey

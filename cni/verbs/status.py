@@ -32,7 +32,8 @@ from ipam.allocator.facts import Facts
 from ipam.records import pool_choice, pools
 from ipam.records.errors import NoPool
 from ipam.records.pools import Pool
-from libcalico.datastore.interface import Entry, Selection, why_full
+from libcalico.datastore.capabilities import why_full
+from libcalico.datastore.interface import Entry, Selection
 from libcalico.errors import MuslinError
 from libcalico.model.keys import BlockKey
 from libcalico.model.resources.ipam import DEFAULT_IPAM_CONFIG

@@ -47,7 +47,8 @@ from ipam.collector.release_plan import plan_release
 from ipam.records.block_editor import release_stamp
 from ipam.records.pools import usable
 from libcalico.clusterinfo import KEY as CLUSTER
-from libcalico.datastore.interface import CommitConflict, Datastore, Entry, Selection, pages_of
+from libcalico.datastore.capabilities import pages_of
+from libcalico.datastore.interface import CommitConflict, Datastore, Entry, Selection
 from libcalico.errors import MuslinError
 from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.errors import KubernetesError, ObjectNotFound

@@ -12,7 +12,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from libcalico.datastore.interface import CommitConflict, Datastore, Delete, Selection, pages_of
+from libcalico.datastore.capabilities import pages_of
+from libcalico.datastore.interface import CommitConflict, Datastore, Delete, Selection
 from libcalico.model import Block
 from libcalico.model.keys import HandleKey
 

@@ -9,20 +9,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
-from libcalico.datastore.interface import (
-    Batch,
-    Change,
-    Datastore,
-    Entry,
-    Listing,
-    Refusing,
-    Rows,
-    Selection,
-    pages_of,
-    require_room,
-    rows_of,
-    why_full,
-)
+from libcalico.datastore.capabilities import Refusing, pages_of, require_room, rows_of, why_full
+from libcalico.datastore.interface import Batch, Change, Datastore, Entry, Listing, Rows, Selection
 from libcalico.kubernetes.client import JSON, Client
 from libcalico.model.keys import Key
 

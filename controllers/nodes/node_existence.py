@@ -18,7 +18,8 @@ from collections.abc import Callable
 
 from controllers.mirror.objects import NODES
 from controllers.nodes.node_view import kubernetes_name
-from libcalico.datastore.interface import Datastore, require_room
+from libcalico.datastore.capabilities import require_room
+from libcalico.datastore.interface import Datastore
 from libcalico.errors import MuslinError
 from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.errors import KubernetesError, ObjectNotFound

@@ -10,7 +10,8 @@ Tested in tests/calicoctl/test_effects.py and tests/controllers/test_nodes.py.
 from __future__ import annotations
 
 from ipam.admin.maintenance import release_host
-from libcalico.datastore.interface import Change, Datastore, Delete, Entry, Refusing, Selection
+from libcalico.datastore.capabilities import Refusing
+from libcalico.datastore.interface import Change, Datastore, Delete, Entry, Selection
 from libcalico.model.keys import ResourceKey
 
 DELETIONS = 100

@@ -36,7 +36,8 @@ from ipam.allocator.view import View
 from ipam.records import blocks, sizes
 from ipam.records.errors import BlockExpected, BlockInDoubt, PoolEdited
 from ipam.records.naming import rfc3339
-from ipam.records.pools import Pool
+from ipam.records.pools import Pool, containing
+from libcalico.datastore.capabilities import pages_of
 from libcalico.datastore.interface import (
     ABSENT,
     Change,
@@ -47,7 +48,6 @@ from libcalico.datastore.interface import (
     Entry,
     Put,
     Selection,
-    pages_of,
 )
 from libcalico.errors import DatastoreUnavailable
 from libcalico.model import Block, BlockAffinity

@@ -12,14 +12,8 @@ from enum import Enum
 from ipam.allocator import affinities, restoration, stored_claims
 from ipam.allocator.view import View
 from ipam.records import blocks, sizes
-from libcalico.datastore.interface import (
-    ABSENT,
-    CommitConflict,
-    Datastore,
-    Put,
-    Selection,
-    pages_of,
-)
+from libcalico.datastore.capabilities import pages_of
+from libcalico.datastore.interface import ABSENT, CommitConflict, Datastore, Put, Selection
 from libcalico.model import BlockAffinity
 from libcalico.model.keys import BlockKey, IPNetwork
 from libcalico.model.resources.ipam import CONFIRMED

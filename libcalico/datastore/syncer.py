@@ -32,6 +32,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from libcalico import gc_control
+from libcalico.datastore.capabilities import name_of, pages_of, rows_of
 from libcalico.datastore.interface import (
     Compacted,
     Datastore,
@@ -41,9 +42,6 @@ from libcalico.datastore.interface import (
     Replaced,
     Row,
     Selection,
-    name_of,
-    pages_of,
-    rows_of,
 )
 from libcalico.errors import DatastoreError
 from libcalico.model.keys import Key

@@ -22,6 +22,7 @@ from ipam.admin import overlap
 from libcalico import apiconfig, parsing
 from libcalico.clusterinfo import ensure_initialized
 from libcalico.datastore import connect
+from libcalico.datastore.capabilities import pages_of
 from libcalico.datastore.interface import (
     ABSENT,
     CommitConflict,
@@ -30,7 +31,6 @@ from libcalico.datastore.interface import (
     Entry,
     Put,
     Selection,
-    pages_of,
 )
 from libcalico.errors import DatastoreError, DatastoreUnavailable, MuslinError
 from libcalico.model.defaults import apply_defaults

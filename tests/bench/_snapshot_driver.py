@@ -29,7 +29,8 @@ from felix.rules.model import Chain, Rule
 from libcalico import gc_control
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore import connect
-from libcalico.datastore.interface import Selection, rows_of
+from libcalico.datastore.capabilities import rows_of
+from libcalico.datastore.interface import Selection
 from libcalico.datastore.syncer import Syncer
 from tests.bench._datastore_driver import Stalls, peak
 from tests.bench._snapshot_changes import changes

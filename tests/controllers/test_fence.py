@@ -10,7 +10,8 @@ import pytest
 from controllers.leadership.fence import FencedClient, FencedStore
 from controllers.leadership.leader import LostLease
 from controllers.process import Options, Process
-from libcalico.datastore.interface import ABSENT, Paged, Put, Refusing, Selection
+from libcalico.datastore.capabilities import Paged, Refusing
+from libcalico.datastore.interface import ABSENT, Put, Selection
 from libcalico.kubernetes.access import Access
 from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.objects import CONFIG_MAPS

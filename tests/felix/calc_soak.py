@@ -12,7 +12,8 @@ from pathlib import Path
 
 from felix.calc.graph import Calculator
 from felix.store.ingest import EndpointRows
-from libcalico.datastore.interface import Row, name_of
+from libcalico.datastore.capabilities import name_of
+from libcalico.datastore.interface import Row
 from libcalico.model import codec
 from tests.felix.policy_objects import ME, allow, namespace, pod, policy
 

@@ -8,6 +8,7 @@ import grpc
 import grpc.aio
 import pytest
 
+from libcalico.datastore.capabilities import require_room
 from libcalico.datastore.etcd import failures
 from libcalico.datastore.interface import (
     ABSENT,
@@ -17,7 +18,6 @@ from libcalico.datastore.interface import (
     Delete,
     Put,
     Selection,
-    require_room,
 )
 from libcalico.errors import (
     DatastoreError,

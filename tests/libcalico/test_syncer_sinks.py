@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from libcalico.datastore.capabilities import rows_of
 from libcalico.datastore.etcd import listing
-from libcalico.datastore.interface import Datastore, Listing, Row, Selection, rows_of
+from libcalico.datastore.interface import Datastore, Listing, Row, Selection
 from libcalico.datastore.syncer import Syncer
 from libcalico.model import ResourceKey
 from tests.support.etcd import Etcd

@@ -20,6 +20,7 @@ from typing import Protocol
 
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore import built_in
+from libcalico.datastore.capabilities import whole_listing
 from libcalico.datastore.etcd import keys, listing
 from libcalico.datastore.etcd import watch as watching
 from libcalico.datastore.etcd.connection import Connection
@@ -46,7 +47,6 @@ from libcalico.datastore.interface import (
     Replaced,
     Rows,
     Selection,
-    whole_listing,
 )
 from libcalico.errors import (
     DatastoreError,
@@ -175,7 +175,7 @@ class EtcdDatastore:
         return watching.watch(self._connection, selections, revision)
 
     def hold(self) -> None:
-        """`interface.Deferring`: hold events back for a moment (`datastore.etcd.stream`)."""
+        """`capabilities.Deferring`: hold events back for a moment (`etcd.stream`)."""
         self._connection.hold()
 
     async def compact(self, revision: int) -> None:

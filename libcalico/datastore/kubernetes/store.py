@@ -19,6 +19,7 @@ from typing import ParamSpec, TypeVar
 import msgspec
 
 from libcalico.datastore import built_in
+from libcalico.datastore.capabilities import whole_listing
 from libcalico.datastore.interface import (
     ABSENT,
     Batch,
@@ -30,7 +31,6 @@ from libcalico.datastore.interface import (
     Put,
     Revision,
     Selection,
-    whole_listing,
 )
 from libcalico.datastore.kubernetes import order
 from libcalico.datastore.kubernetes import watch as watching

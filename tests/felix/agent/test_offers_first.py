@@ -9,8 +9,8 @@ from typing import Any, cast
 from felix.agent import Agent, Paths
 from felix.offers import Offers
 from libcalico.apiconfig import DatastoreConfig
+from libcalico.datastore.capabilities import Deferring
 from libcalico.datastore.etcd.store import EtcdDatastore
-from libcalico.datastore.interface import Deferring
 from libcalico.datastore.kubernetes.store import KubernetesDatastore
 from libcalico.local.node_api import Offer
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from felix.calc.graph import Calculator
 from felix.store.ingest import EndpointRows
-from libcalico.datastore.interface import Row, name_of
+from libcalico.datastore.capabilities import name_of
+from libcalico.datastore.interface import Row
 from libcalico.model import ResourceKey, codec
 from tests.felix.calc.policy.test_model import ADDRESSES, NAMESPACES, PROFILES
 from tests.felix.calc.policy.test_model import labels as some_labels
