@@ -32,10 +32,7 @@ from felix.reports.drops import Drops
 from libcalico.local.framing import Connection
 from libcalico.local.listening import UnixServer, serve_unix
 from libcalico.local.node_api import (
-    Ask,
     Await,
-    CountDrops,
-    DropCounts,
     Fact,
     Hello,
     InForce,
@@ -46,10 +43,9 @@ from libcalico.local.node_api import (
     RefusedPath,
     Retract,
     Stored,
-    Told,
     Unreleased,
-    WatchDrops,
 )
+from libcalico.local.trace_messages import Ask, CountDrops, DropCounts, Told, WatchDrops
 from libcalico.model import ResourceKey
 from libcalico.process import paths, tasks
 from libcalico.process.tasks import beside

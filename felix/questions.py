@@ -24,7 +24,15 @@ from felix.reports.audit import kernel_lookup, misrouted, unenforced, unlike_dat
 from felix.reports.denials import KeptCounts
 from felix.rules.inputs import RuleSettings
 from felix.rules.model import Chain
-from libcalico.local.node_api import Ask, CountDrops, Decided, DropCount, DropCounts, Station, Told
+from libcalico.local.trace_messages import (
+    Ask,
+    CountDrops,
+    Decided,
+    DropCount,
+    DropCounts,
+    Station,
+    Told,
+)
 from libcalico.model import ResourceKey
 from linux.errors import CommandError, KernelError
 from linux.netlink.socket import Socket

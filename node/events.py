@@ -26,7 +26,8 @@ from libcalico.process import paths, status_file
 from node.identity import kubernetes
 
 if TYPE_CHECKING:
-    from libcalico.kubernetes.events import About, Recorder
+    from libcalico.kubernetes.event_objects import About
+    from libcalico.kubernetes.events import Recorder
 
 log = logging.getLogger(__name__)
 
@@ -107,8 +108,8 @@ def read(directory: Path | None, now: float) -> dict[tuple[str, str, str], Condi
 
 
 def whom(condition: Condition, node: About) -> About:
-    """The object of the Event: the pod of an endpoint, else the node. Pure."""
-    from libcalico.kubernetes.events import pod
+    """The pod of an endpoint, else the node. Pure."""
+    from libcalico.kubernetes.event_objects import pod
 
     match = _ENDPOINT.fullmatch(condition.object)
     if match is None:
@@ -155,8 +156,8 @@ class Standing:
 
 
 async def keep(recorder: Recorder, kubernetes_name: str, directory: Path | None = None) -> None:
-    """Write Events for the conditions of this node until cancelled."""
-    from libcalico.kubernetes.events import node
+    """Tell the conditions of this node until cancelled."""
+    from libcalico.kubernetes.event_objects import node
 
     standing = Standing(recorder, node(kubernetes_name))
     while True:
@@ -197,7 +198,7 @@ class EventReporter:
     def _tell(self, reason: str, text: str, subject: str, type: str) -> None:
         if self._recorder is None:
             return
-        from libcalico.kubernetes.events import node
+        from libcalico.kubernetes.event_objects import node
 
         self._recorder.tell(node(self._name), reason, text, subject, type)
 
@@ -218,7 +219,7 @@ async def last_word(
         return
     if teller is None:
         return
-    from libcalico.kubernetes.events import node
+    from libcalico.kubernetes.event_objects import node
 
     teller.tell(node(name), reason, text, type=type)
     try:

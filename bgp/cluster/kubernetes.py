@@ -26,13 +26,8 @@ from libcalico.kubernetes.access import find
 from libcalico.kubernetes.changes import Changes
 from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.names import Name
-from libcalico.kubernetes.objects import (
-    ENDPOINT_SLICES,
-    SERVICES,
-    EndpointSlice,
-    Service,
-)
 from libcalico.kubernetes.reflector import Reflector
+from libcalico.kubernetes.service_objects import ENDPOINT_SLICES, SERVICES, EndpointSlice, Service
 from libcalico.process import tasks
 from libcalico.process.tasks import ended
 

@@ -16,7 +16,7 @@ from calicoctl.explaining.talking import ask_felix, felix
 from felix.explain.flow import ICMP, ICMPV6, protocol_name
 from libcalico.errors import MuslinError
 from libcalico.local.frames import ProtocolError
-from libcalico.local.node_api import (
+from libcalico.local.trace_messages import (
     CountDrops,
     Denier,
     DropCount,

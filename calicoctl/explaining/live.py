@@ -15,8 +15,8 @@ from calicoctl.explaining.talking import ask_felix
 from felix.explain.path import HOST, Questions
 from felix.explain.report import Answer, Judgement
 from felix.explain.walk import By
-from libcalico.local.node_api import Ask, Decided, Station
-from libcalico.local.node_api import Told as Answered
+from libcalico.local.trace_messages import Ask, Decided, Station
+from libcalico.local.trace_messages import Told as Answered
 
 
 @dataclass(frozen=True, slots=True)

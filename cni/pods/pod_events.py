@@ -15,7 +15,8 @@ from cni.request.request import Command, Request
 from ipam.records.errors import BlockLimit, NoPool, PoolsExhausted
 from libcalico.kubernetes.access import Source
 from libcalico.kubernetes.client import Client
-from libcalico.kubernetes.events import Recorder, node, pod
+from libcalico.kubernetes.event_objects import node, pod
+from libcalico.kubernetes.events import Recorder
 
 FAILED, NO_ADDRESS, NOT_READY = "CalicoAddFailed", "CalicoNoAddress", "CalicoNotReady"
 _FULL = (BlockLimit, NoPool, PoolsExhausted)

@@ -9,9 +9,8 @@ from typing import Any
 
 import msgspec
 
-from libcalico.conversion.cluster_policy import API_VERSION, KIND
-from libcalico.kubernetes.objects import Node, Object, Resource, ServiceStatus
-from libcalico.model.base.meta import Condition
+from libcalico.kubernetes.objects import Node, Object, Resource
+from libcalico.kubernetes.service_objects import ServiceStatus
 
 
 class NetworkPolicy(Object, kw_only=True):

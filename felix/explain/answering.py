@@ -24,7 +24,7 @@ from felix.rules import names
 from felix.rules.inputs import RuleSettings
 from felix.rules.model import Chain, set_bits
 from felix.rules.policy import policy_chains
-from libcalico.local.node_api import Ask, Decided, Denier, DropCount, Station
+from libcalico.local.trace_messages import Ask, Decided, Denier, DropCount, Station
 from libcalico.model import ResourceKey
 
 Counters = Mapping[str, Sequence[tuple[int, int]]]

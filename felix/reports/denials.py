@@ -18,7 +18,7 @@ from contextlib import suppress
 
 import msgspec
 
-from libcalico.local.node_api import Denier, DropCount
+from libcalico.local.trace_messages import Denier, DropCount
 from linux.errors import KernelError
 
 Subject = tuple[Denier, int, str]

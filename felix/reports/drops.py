@@ -24,7 +24,7 @@ from typing import Protocol
 from felix.dataplane.loop import Dataplane
 from felix.explain.answering import denier
 from felix.rules import nflog_prefix
-from libcalico.local.node_api import Denier, Dropped, Message, Watching
+from libcalico.local.trace_messages import Denier, Dropped, Watching
 from libcalico.model import ResourceKey
 from libcalico.process.tasks import start
 from linux.errors import KernelError

@@ -31,8 +31,8 @@ from libcalico.process.backoff import Backoff
 
 if TYPE_CHECKING:
     from libcalico.kubernetes.names import Name
-    from libcalico.kubernetes.objects import EndpointSlice
     from libcalico.kubernetes.reflector import Reflector
+    from libcalico.kubernetes.service_objects import EndpointSlice
 
 FIRST = 3.0
 LINGER = 60.0
@@ -150,8 +150,8 @@ class ServiceReader:
         # Few nodes have such rules; the rest start without loading a client.
         from libcalico.kubernetes.access import find
         from libcalico.kubernetes.client import Client
-        from libcalico.kubernetes.objects import ENDPOINT_SLICES
         from libcalico.kubernetes.reflector import Reflector
+        from libcalico.kubernetes.service_objects import ENDPOINT_SLICES
 
         while True:
             try:

@@ -17,7 +17,6 @@ Source: API reference of Event (core/v1); the namespace and uid of a node's are 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import time
 from collections import OrderedDict
@@ -26,9 +25,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from libcalico.errors import MuslinError
+from libcalico.kubernetes.allowance import Allowance
 from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.errors import Conflict, Forbidden, KubernetesError, ObjectNotFound
-from libcalico.kubernetes.objects import PODS, Object, Resource
+from libcalico.kubernetes.event_objects import (
+    _NODE_NAMESPACE,
+    EVENTS,
+    About,
+    name_of,
+    pod,
+)
+from libcalico.kubernetes.objects import PODS
 from libcalico.process.waiting import set_within
 
 log = logging.getLogger(__name__)
@@ -45,41 +52,6 @@ MESSAGE = 1024
 """Characters of a message: what the newer form of Events (`events.k8s.io`) takes."""
 ENDING = "being terminated"
 """What the API says of a namespace that goes; the status is that of a right that lacks."""
-_NODE_NAMESPACE = "default"
-
-
-class Event(Object, kw_only=True):
-    """`v1` Event, as far as we read it."""
-
-    count: int = 0
-
-
-EVENTS = Resource("v1", "events", Event)
-
-
-@dataclass(frozen=True, slots=True)
-class About:
-    """The object of an Event. A pod without `uid` is looked up before each write."""
-
-    kind: str
-    name: str
-    namespace: str = ""
-    uid: str = ""
-
-    @property
-    def place(self) -> str:
-        """The namespace of its Events."""
-        return self.namespace or _NODE_NAMESPACE
-
-
-def node(name: str) -> About:
-    """A node; its Events bear its name as the uid, as the kubelet's do."""
-    return About("Node", name, uid=name)
-
-
-def pod(namespace: str, name: str, uid: str = "") -> About:
-    """A pod."""
-    return About("Pod", name, namespace, uid)
 
 
 @dataclass(slots=True)
@@ -299,32 +271,6 @@ class Recorder:
         if text != self._said:
             self._said = text
             log.warning("an Event is not written: %s", text)
-
-
-class Allowance:
-    """A limit: a burst at once, then one every `every` seconds."""
-
-    def __init__(self, burst: int, every: float, now: float) -> None:
-        self._burst, self._every = burst, every
-        self._left, self._at = float(burst), now
-
-    def wait(self, now: float) -> float:
-        """The seconds until the next is allowed; 0: now."""
-        self._left = min(self._burst, self._left + (now - self._at) / self._every)
-        self._at = now
-        return max(0.0, (1.0 - self._left) * self._every)
-
-    def spend(self, now: float) -> None:
-        """Use one of the allowance."""
-        self.wait(now)
-        self._left -= 1.0
-
-
-def name_of(about: About, component: str, reason: str, subject: str = "") -> str:
-    """The name of an Event: its object's, and a digest of what it says. Pure."""
-    said = "\0".join((about.kind, about.uid, component, reason, subject))
-    digest = hashlib.sha256(said.encode()).hexdigest()[:16]
-    return f"{about.name[:230].rstrip('-.')}.{digest}"
 
 
 def _passing(error: MuslinError) -> bool:

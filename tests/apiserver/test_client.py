@@ -18,7 +18,8 @@ from libcalico.kubernetes.errors import (
     Unauthorized,
     Unreachable,
 )
-from libcalico.kubernetes.objects import NODES, SECRETS, SERVICES, Object, Resource
+from libcalico.kubernetes.objects import NODES, SECRETS, Object, Resource
+from libcalico.kubernetes.service_objects import SERVICES
 from tests.support.apiserver import ApiServer
 
 MAPS = Resource("v1", "configmaps", Object)

@@ -16,8 +16,8 @@ from libcalico.kubernetes.access import find, in_cluster
 from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.decoding import Query
 from libcalico.kubernetes.errors import Unauthorized
-from libcalico.kubernetes.objects import ENDPOINT_SLICES
 from libcalico.kubernetes.reflector import Reflector
+from libcalico.kubernetes.service_objects import ENDPOINT_SLICES
 from tests.apiserver.view import View, until
 from tests.support.apiserver import ApiServer
 from tests.support.certificates import Authority

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from libcalico.kubernetes import events
-from libcalico.kubernetes.events import Recorder, node, pod
+from libcalico.kubernetes.event_objects import node, pod
+from libcalico.kubernetes.events import Recorder
 from libcalico.process import status_file
 from node import events as node_events
 from tests.apiserver.test_pods import forget

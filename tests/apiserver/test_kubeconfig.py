@@ -17,8 +17,8 @@ from libcalico.kubernetes.access import find
 from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.decoding import Query
 from libcalico.kubernetes.errors import Unreachable
-from libcalico.kubernetes.objects import ENDPOINT_SLICES
 from libcalico.kubernetes.reflector import Reflector
+from libcalico.kubernetes.service_objects import ENDPOINT_SLICES
 from tests.apiserver.test_credentials import READ_SLICES, forget_account
 from tests.apiserver.view import View, until
 from tests.support.apiserver import ADMIN, ApiServer

@@ -15,7 +15,7 @@ import pytest
 from felix.calc.services import ServicePort, ServiceSlice, SliceKey
 from felix.store import service_reader
 from felix.store.service_reader import ServiceReader
-from libcalico.kubernetes import objects
+from libcalico.kubernetes import objects, service_objects
 from libcalico.kubernetes.reflector import Reflector
 from libcalico.process.backoff import Backoff
 from tests.apiserver.view import until
@@ -148,11 +148,14 @@ async def test_what_of_a_slice_counts(api: ApiServer, space: str, tmp_path: Path
 Low: Any = msgspec.defstruct(
     "Low",
     [("port", Annotated[int, msgspec.Meta(le=1000)] | None, None)],
-    bases=(objects.EndpointPort,),
+    bases=(service_objects.EndpointPort,),
     kw_only=True,
 )
 LowSlice = msgspec.defstruct(
-    "LowSlice", [("ports", list[Low] | None, None)], bases=(objects.EndpointSlice,), kw_only=True
+    "LowSlice",
+    [("ports", list[Low] | None, None)],
+    bases=(service_objects.EndpointSlice,),
+    kw_only=True,
 )
 """What reads slices with ports up to 1000 only: to it the others are what cannot be decoded."""
 
@@ -162,7 +165,7 @@ async def test_an_unreadable_slice_keeps_its_members_or_closes_what_relies_on_it
     api: ApiServer, space: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     low: Any = objects.Resource("discovery.k8s.io/v1", "endpointslices", LowSlice)
-    monkeypatch.setattr(objects, "ENDPOINT_SLICES", low)
+    monkeypatch.setattr(service_objects, "ENDPOINT_SLICES", low)
     told = Told()
     api.slice("web-1", "web", ["10.0.0.1"], [80], space=space)
     key = SliceKey(space, "web-1")

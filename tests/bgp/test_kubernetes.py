@@ -10,23 +10,29 @@ from bgp.cluster.kubernetes import ServiceTable
 from bgp.cluster.services import Endpoint
 from bgp.peering.kubernetes_passwords import KubernetesPasswords, namespace
 from bgp.peering.passwords import FilePasswords
-from libcalico.kubernetes import objects
+from libcalico.kubernetes import objects, service_objects
 from libcalico.kubernetes.names import Name
 
 WEB = Name("ns", "web")
 
 
-def web(**spec: object) -> objects.Service:
-    status = objects.ServiceStatus(objects.LoadBalancer([objects.Ingress(ip="198.51.100.7")]))
-    return objects.Service(spec=objects.ServiceSpec(**spec), status=status)  # type: ignore[arg-type]
+def web(**spec: object) -> service_objects.Service:
+    status = service_objects.ServiceStatus(
+        service_objects.LoadBalancer([service_objects.Ingress(ip="198.51.100.7")])
+    )
+    return service_objects.Service(spec=service_objects.ServiceSpec(**spec), status=status)  # type: ignore[arg-type]
 
 
-def piece(*endpoints: tuple[str, bool | None], family: str = "IPv4") -> objects.EndpointSlice:
-    return objects.EndpointSlice(
-        metadata=objects.Meta(labels={objects.SERVICE_NAME: "web"}),
+def piece(
+    *endpoints: tuple[str, bool | None], family: str = "IPv4"
+) -> service_objects.EndpointSlice:
+    return service_objects.EndpointSlice(
+        metadata=objects.Meta(labels={service_objects.SERVICE_NAME: "web"}),
         addressType=family,
         endpoints=[
-            objects.Endpoint(nodeName=node, conditions=objects.Conditions(ready=ready))
+            service_objects.Endpoint(
+                nodeName=node, conditions=service_objects.Conditions(ready=ready)
+            )
             for node, ready in endpoints
         ],
     )

@@ -16,7 +16,7 @@ from bgp.cluster.kubernetes import KubernetesServices
 from bgp.peering import kubernetes_passwords
 from bgp.peering.kubernetes_passwords import KubernetesPasswords
 from bgp.peering.passwords import Passwords, SecretRef
-from libcalico.kubernetes import objects
+from libcalico.kubernetes import objects, service_objects
 from libcalico.kubernetes.names import Name
 from tests.bgp.session_lab import until
 from tests.bgp.test_kubernetes import WEB, piece, web
@@ -54,7 +54,7 @@ class Lists:
         self.living.append(self)
         if self.resource is objects.SECRETS:
             self.sink.put(Name("kube-system", "tor"), objects.Secret(data={"key": self.secret}))
-        elif self.resource is objects.SERVICES:
+        elif self.resource is service_objects.SERVICES:
             for name in type(self).services:
                 self.sink.put(name, web(clusterIPs=["10.96.0.7"]))
         else:

@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from libcalico.kubernetes import events
 from libcalico.kubernetes.access import Access
+from libcalico.kubernetes.allowance import Allowance
 from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.errors import Forbidden, Unreachable
-from libcalico.kubernetes.events import Allowance, Recorder, name_of, node, pod
+from libcalico.kubernetes.event_objects import name_of, node, pod
+from libcalico.kubernetes.events import Recorder
 from tests.support.patience import until
 
 

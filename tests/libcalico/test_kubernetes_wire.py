@@ -16,7 +16,8 @@ from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.decoding import Query
 from libcalico.kubernetes.errors import ApiError, Busy, Gone, Unauthorized, Unreachable
 from libcalico.kubernetes.names import Name
-from libcalico.kubernetes.objects import ENDPOINT_SLICES, SECRETS
+from libcalico.kubernetes.objects import SECRETS
+from libcalico.kubernetes.service_objects import ENDPOINT_SLICES
 from libcalico.kubernetes.wire import Connection
 from tests.support.patience import patient
 

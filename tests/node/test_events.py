@@ -14,9 +14,9 @@ import pytest
 from libcalico.kubernetes.access import Access
 from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.errors import Unreachable
-from libcalico.kubernetes.events import About, pod
+from libcalico.kubernetes.event_objects import About, pod
+from libcalico.kubernetes.event_objects import node as of_node
 from libcalico.kubernetes.events import Recorder as RealRecorder
-from libcalico.kubernetes.events import node as of_node
 from libcalico.process import status_file
 from node import events
 from node.events import Condition, Standing

@@ -23,8 +23,6 @@ from felix.node_server import NodeServer
 from libcalico.local.framing import Connection, connect_unix
 from libcalico.local.node_api import (
     Await,
-    CountDrops,
-    DropCounts,
     Fact,
     Hello,
     InForce,
@@ -38,6 +36,7 @@ from libcalico.local.node_api import (
     Stored,
     Unreleased,
 )
+from libcalico.local.trace_messages import CountDrops, DropCounts
 from libcalico.model import ResourceKey, WorkloadEndpoint
 from tests.felix.stage import conditions_of
 from tests.felix.world import BLOCK, CONTAINER, NODE, Pod, World, endpoint_spec, eventually

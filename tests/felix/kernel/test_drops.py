@@ -14,7 +14,7 @@ import pytest
 
 from calicoctl.explaining.drops import _line, denier_text
 from felix.rules import nflog_prefix
-from libcalico.local.node_api import Denier, Dropped
+from libcalico.local.trace_messages import Denier, Dropped
 from tests.felix.console import attempt, calicoctl, following
 from tests.felix.stage import ONLY_CLIENT, Stage, allow, both
 from tests.felix.world import eventually
