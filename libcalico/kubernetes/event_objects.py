@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from libcalico.kubernetes.objects import Object, Resource
 
-_NODE_NAMESPACE = "default"
+NODE_NAMESPACE = "default"
 
 
 class Event(Object, kw_only=True):
@@ -34,7 +34,7 @@ class About:
     @property
     def place(self) -> str:
         """The namespace of its Events."""
-        return self.namespace or _NODE_NAMESPACE
+        return self.namespace or NODE_NAMESPACE
 
 
 def node(name: str) -> About:

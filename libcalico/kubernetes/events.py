@@ -29,8 +29,8 @@ from libcalico.kubernetes.allowance import Allowance
 from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.errors import Conflict, Forbidden, KubernetesError, ObjectNotFound
 from libcalico.kubernetes.event_objects import (
-    _NODE_NAMESPACE,
     EVENTS,
+    NODE_NAMESPACE,
     About,
     name_of,
     pod,
@@ -191,7 +191,7 @@ class Recorder:
 
     def _rest(self, place: str, seconds: float) -> float:
         """Leave a namespace alone; returns the seconds for which to rest altogether."""
-        if place == _NODE_NAMESPACE:
+        if place == NODE_NAMESPACE:
             return seconds
         now = self._clock()
         self._rests = {one: until for one, until in self._rests.items() if until > now}
@@ -202,7 +202,7 @@ class Recorder:
         """Drop what waits for a namespace that is refused; returns the seconds to rest."""
         self._say(f"{why}; Events are left out")
         for one in list(self._waiting):
-            if place in (_NODE_NAMESPACE, one[0].place):
+            if place in (NODE_NAMESPACE, one[0].place):
                 self._drop(one)
         return self._rest(place, REST)
 

@@ -169,7 +169,7 @@ async def test_a_deletion_that_a_reader_completes_is_not_taken_back(
         await store.commit([Put(claim, BlockAffinity(state="confirmed"), ABSENT)])
         await store.commit([Put(claimed, block(), ABSENT)])
         there = await store.get_many([claim, claimed])
-        delete = store._writer._delete
+        delete = store._writer.objects.delete
 
         async def slow(path: str, tree: Any) -> Any:
             if "blockaffinities" in path:
@@ -178,7 +178,7 @@ async def test_a_deletion_that_a_reader_completes_is_not_taken_back(
                 assert cluster.call("GET", f"{kdd.CRD}/blockaffinities")["items"] == []
             return await delete(path, tree)
 
-        monkeypatch.setattr(store._writer, "_delete", slow)
+        monkeypatch.setattr(store._writer.objects, "delete", slow)
         await store.commit([Delete(key, entry.revision) for key, entry in there.items() if entry])
         assert set((await store.get_many([claim, claimed])).values()) == {None}
 

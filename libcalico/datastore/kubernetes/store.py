@@ -83,7 +83,7 @@ class KubernetesDatastore:
         if mapping is None or place is None:
             return None
         with translated():
-            tree = await self._writer.read(mapping.collection, place)
+            tree = await self._writer.objects.read(mapping.collection, place)
             if tree is None or mapping.key(tree) != key:
                 return None
             await self._have_nodes(mapping, [tree])
@@ -257,7 +257,7 @@ class KubernetesDatastore:
         place = mapping.place(key) if mapping else None
         if mapping is None or place is None:
             return None
-        tree = self._writer.known(mapping.collection, place, revision)
+        tree = self._writer.objects.known(mapping.collection, place, revision)
         return entry_of(mapping, key, tree)[0] if tree is not None else None
 
     async def _apply(self, change: Change, own: dict[Key, int]) -> Done:

@@ -7,13 +7,9 @@ Tested in tests/apiserver/test_kdd_store.py.
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
-
-import msgspec
 
 from libcalico.datastore.interface import ABSENT, Change, Delete, Entry, Put
 from libcalico.datastore.kubernetes.mapping import (
@@ -27,17 +23,12 @@ from libcalico.datastore.kubernetes.mapping import (
 )
 from libcalico.datastore.kubernetes.mapping import Mapping as Mapped
 from libcalico.datastore.kubernetes.metadata import Tree
+from libcalico.datastore.kubernetes.objects import TRIES, Objects, keep
 from libcalico.datastore.kubernetes.table import Table
 from libcalico.errors import DatastoreError
 from libcalico.kubernetes.client import MERGE_PATCH, Client
-from libcalico.kubernetes.errors import UNREADABLE, Busy, Conflict, ObjectNotFound, Unreachable
+from libcalico.kubernetes.errors import Conflict, ObjectNotFound
 from libcalico.model.keys import Key
-
-K = TypeVar("K")
-V = TypeVar("V")
-TRIES = 10
-REMEMBERED = 2000
-TOO_MANY = 429
 
 
 class Lost(Exception):
@@ -61,34 +52,20 @@ class Writer:
     """Reads and writes single objects."""
 
     def __init__(self, client: Client, table: Table) -> None:
-        self._client, self._table = client, table
-        self._trees: OrderedDict[str, Tree] = OrderedDict()
+        self._table = table
+        self.objects = Objects(client)
         self._entries: OrderedDict[tuple[Key, int], Entry] = OrderedDict()
 
     # -- reading -------------------------------------------------------------------------------
 
-    async def read(self, collection: Collection, place: Place) -> Tree | None:
-        """One object as the API has it."""
-        path = collection.path(place.namespace, place.name)
-        try:
-            return self._heard(path, await self._call("GET", path))
-        except ObjectNotFound:
-            self._trees.pop(path, None)
-            return None
-
-    def known(self, collection: Collection, place: Place, revision: int) -> Tree | None:
-        """An object as it was at a revision, if that is the last state that was read."""
-        tree = self._trees.get(collection.path(place.namespace, place.name))
-        return tree if tree is not None and version(tree) == revision else None
-
     def remember(self, entry: Entry) -> None:
         """Remember an entry that a reader got: a guard may name its revision."""
-        _keep(self._entries, (entry.key, entry.revision), entry)
+        keep(self._entries, (entry.key, entry.revision), entry)
 
     async def finish(self, mapped: Mapped, place: Place, tree: Tree) -> None:
         """Delete what is marked as deleted; it is no error if it is gone already."""
         try:
-            await self._delete(mapped.collection.path(place.namespace, place.name), tree)
+            await self.objects.delete(mapped.collection.path(place.namespace, place.name), tree)
         except (Conflict, ObjectNotFound):
             pass
 
@@ -126,7 +103,7 @@ class Writer:
                     return await self._create(mapped, place, put)
                 return await self._replace(mapped, place, put, before)
             except (Conflict, ObjectNotFound) as error:
-                now = await self.read(mapped.collection, place)
+                now = await self.objects.read(mapped.collection, place)
                 if now is None:
                     if isinstance(error, ObjectNotFound) and before is None:
                         raise  # its namespace is missing, or its kind
@@ -144,10 +121,10 @@ class Writer:
         self, mapped: Stored, place: Place, key: Key, guard: int | None
     ) -> Tree | None:
         """The object to write over; where there is a guard, it has the guard's revision."""
-        known = self.known(mapped.collection, place, guard) if guard else None
+        known = self.objects.known(mapped.collection, place, guard) if guard else None
         if known is not None:
             return known
-        now = await self.read(mapped.collection, place)
+        now = await self.objects.read(mapped.collection, place)
         if now is not None and self._going(mapped, key, now):
             await self.finish(mapped, place, now)
             now = None
@@ -159,11 +136,11 @@ class Writer:
         collection = mapped.collection
         body = mapped.body(put, None)
         path = collection.path(place.namespace, place.name)
-        made = await self._send("POST", collection.path(place.namespace), path, body)
+        made = await self.objects.send("POST", collection.path(place.namespace), path, body)
         made = await self._status(collection, path, body, made)
 
         async def undo() -> None:
-            await self._delete(path, made)
+            await self.objects.delete(path, made)
 
         return Done(put.key, version(made), undo)
 
@@ -172,13 +149,13 @@ class Writer:
         path = collection.path(place.namespace, place.name)
         body = mapped.body(put, before)
         body["metadata"]["resourceVersion"] = metadata(before)["resourceVersion"]
-        made = await self._send("PUT", path, path, body)
+        made = await self.objects.send("PUT", path, path, body)
         made = await self._status(collection, path, body, made)
 
         async def undo() -> None:
             old = {**before, "metadata": {**metadata(before)}}
             old["metadata"]["resourceVersion"] = metadata(made)["resourceVersion"]
-            await self._send("PUT", path, path, old)
+            await self.objects.send("PUT", path, path, old)
 
         return Done(put.key, version(made), undo)
 
@@ -188,7 +165,9 @@ class Writer:
         if not collection.status or desired is None or made.get("status") == desired:
             return made
         try:
-            return await self._send("PUT", f"{path}/status", path, {**made, "status": desired})
+            return await self.objects.send(
+                "PUT", f"{path}/status", path, {**made, "status": desired}
+            )
         except ObjectNotFound:
             return made
 
@@ -207,17 +186,17 @@ class Writer:
                 kept = ("name", "namespace", "labels", "annotations", "finalizers")
                 meta = {name: metadata(before)[name] for name in kept if name in metadata(before)}
                 body = {**before, "metadata": meta}
-                await self._send("POST", mapped.collection.path(place.namespace), path, body)
+                await self.objects.send("POST", mapped.collection.path(place.namespace), path, body)
 
             ours, marked = False, before
             try:
                 if mapped.two_phases:
                     spec = {**(before.get("spec") or {}), "deleted": _marked(before)}
-                    marked = await self._send("PUT", path, path, {**before, "spec": spec})
+                    marked = await self.objects.send("PUT", path, path, {**before, "spec": spec})
                     ours = True
-                await self._delete(path, marked)
+                await self.objects.delete(path, marked)
             except (Conflict, ObjectNotFound):
-                now = await self.read(mapped.collection, place)
+                now = await self.objects.read(mapped.collection, place)
                 if now is None and ours:
                     # A reader of our mark completed it. Taking the rest back would leave half.
                     return Done(change.key, 0, undo)
@@ -232,7 +211,7 @@ class Writer:
         self, mapped: Patched, place: Place | None, change: Change, guard: int | None
     ) -> Done:
         for _ in range(TRIES):
-            tree = await self.read(mapped.collection, place) if place else None
+            tree = await self.objects.read(mapped.collection, place) if place else None
             if tree is None or mapped.key(tree) != change.key:
                 error = mapped.absent(change)
                 if error is None:
@@ -282,43 +261,8 @@ class Writer:
         if guarded:
             meta["resourceVersion"] = metadata(tree).get("resourceVersion")
         raw = encoded({"metadata": meta})
-        answer = await self._call("PATCH", f"{path}/status", raw, MERGE_PATCH)
-        return self._heard(path, answer)
-
-    # -- requests ------------------------------------------------------------------------------
-
-    async def _send(self, method: str, to: str, path: str, body: Tree) -> Tree:
-        return self._heard(path, await self._call(method, to, encoded(body)))
-
-    async def _delete(self, path: str, tree: Tree) -> None:
-        meta = metadata(tree)
-        only = {"uid": meta.get("uid"), "resourceVersion": meta.get("resourceVersion")}
-        self._trees.pop(path, None)
-        options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": only}
-        await self._call("DELETE", path, encoded(options))
-
-    async def _call(
-        self, method: str, path: str, body: bytes = b"", content: str = "application/json"
-    ) -> bytes:
-        for tries in range(TRIES):
-            try:
-                return await self._client.request(method, path, None, body, content)
-            except Busy as error:
-                # 429 says that nothing was done; 503 may come from anywhere.
-                if error.status != TOO_MANY or tries == TRIES - 1:
-                    raise
-                await asyncio.sleep(min(error.retry_after or 0.1 * 2**tries, 2.0))
-        raise AssertionError("unreachable")
-
-    def _heard(self, path: str, answer: bytes) -> Tree:
-        try:
-            tree = msgspec.json.decode(answer)
-        except UNREADABLE as problem:
-            raise Unreachable(f"{path}: the answer is none: {problem}") from None
-        if not isinstance(tree, dict):
-            raise Unreachable(f"{path}: the answer is no object")
-        _keep(self._trees, path, tree)
-        return tree
+        answer = await self.objects.call("PATCH", f"{path}/status", raw, MERGE_PATCH)
+        return self.objects.decode(path, answer)
 
     @staticmethod
     def _going(mapped: Stored, key: Key, tree: Tree) -> bool:
@@ -337,10 +281,3 @@ def _of_kubernetes(key: Key) -> DatastoreError:
 def _marked(before: Tree) -> bool | str:
     """The mark of deletion as the kind has it: claims have text."""
     return "true" if isinstance((before.get("spec") or {}).get("deleted"), str) else True
-
-
-def _keep(table: OrderedDict[K, V], at: K, value: V) -> None:
-    table[at] = value
-    table.move_to_end(at)
-    if len(table) > REMEMBERED:
-        table.popitem(last=False)
