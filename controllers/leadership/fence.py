@@ -11,7 +11,8 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 from libcalico.datastore.capabilities import Refusing, pages_of, require_room, rows_of, why_full
 from libcalico.datastore.interface import Batch, Change, Datastore, Entry, Listing, Rows, Selection
-from libcalico.kubernetes.client import JSON, Client
+from libcalico.kubernetes.client import Client
+from libcalico.kubernetes.connections import JSON
 from libcalico.model.keys import Key
 
 Check = Callable[[], None]

@@ -10,14 +10,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
-from types import TracebackType
 from typing import TypeVar
-from urllib.parse import urlencode
 
 import msgspec
 
-from libcalico.clusterinfo import our_version
+from libcalico.kubernetes.connections import JSON, Connections
 from libcalico.kubernetes.credentials import Access, Renewing, Source, refuse
+from libcalico.kubernetes.deadline import Deadline
 from libcalico.kubernetes.decoding import (
     EVERYTHING,
     Event,
@@ -29,12 +28,10 @@ from libcalico.kubernetes.decoding import (
 )
 from libcalico.kubernetes.errors import Unauthorized, Unreachable, of_status
 from libcalico.kubernetes.objects import Object, Resource
-from libcalico.kubernetes.tls import Contexts
 from libcalico.kubernetes.wire import Connection, Head
 
 T = TypeVar("T", bound=Object)
 R = TypeVar("R")
-JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 IDLE = 2
@@ -48,10 +45,7 @@ class Client:
         self, source: Source, *, timeout: float = 30.0, silence: float = 150.0, idle: int = IDLE
     ) -> None:
         self._source, self._timeout, self._silence = source, timeout, silence
-        self._most_idle = idle
-        self._contexts = Contexts()
-        self._idle: list[tuple[object, Connection]] = []
-        self._agent = f"muslin/{our_version()}"
+        self._connections = Connections(idle)
 
     @property
     def source(self) -> Source:
@@ -60,8 +54,7 @@ class Client:
 
     async def close(self) -> None:
         """Close the idle connections."""
-        while self._idle:
-            self._idle.pop()[1].close()
+        self._connections.close()
 
     async def request(
         self,
@@ -183,9 +176,9 @@ class Client:
     ) -> tuple[Connection, Head]:
         """Open a watch on a connection of its own."""
         async with self._deadline(tried):
-            connection = await self._open(access)
+            connection = await self._connections.open(access)
             try:
-                head = await self._send(connection, access, "GET", path, asked)
+                head = await self._connections.send(connection, access, "GET", path, asked)
                 if head.status >= 300:
                     raise self._error(tried, head, await connection.body(head))
             except BaseException:
@@ -227,9 +220,11 @@ class Client:
         tried = f"{method} {path}"
         async with self._deadline(tried):
             while True:
-                connection, used = await self._connection(access)
+                connection, used = await self._connections.get(access)
                 try:
-                    head = await self._send(connection, access, method, path, query, body, content)
+                    head = await self._connections.send(
+                        connection, access, method, path, query, body, content
+                    )
                     answer = await connection.body(head)
                 except Unreachable:
                     connection.close()
@@ -240,99 +235,15 @@ class Client:
                 except BaseException:
                     connection.close()
                     raise
-                self._keep(access, connection)
+                self._connections.keep(access, connection)
                 if head.status >= 300:
                     raise self._error(tried, head, answer)
                 return answer
 
-    async def _send(
-        self,
-        connection: Connection,
-        access: Access,
-        method: str,
-        path: str,
-        query: Mapping[str, str] | None = None,
-        body: bytes = b"",
-        content: str = JSON,
-    ) -> Head:
-        headers = {"accept": JSON, "user-agent": self._agent}
-        if access.token:
-            headers["authorization"] = f"{access.scheme} {access.token}"
-        if body:
-            headers["content-type"] = content
-        if not query or "watch" not in query:
-            headers["accept-encoding"] = "gzip"
-        target = access.base + path + (f"?{urlencode(query)}" if query else "")
-        return await connection.send(method, target, headers, body, more=access.acting_as)
-
-    async def _connection(self, access: Access) -> tuple[Connection, bool]:
-        """A connection with these credentials, and whether it was used before."""
-        identity = self._identity(access)
-        kept, self._idle = self._idle, []
-        reusable = None
-        for one, connection in kept:
-            if one != identity or not connection.usable:
-                connection.close()
-            elif reusable is None:
-                reusable = connection
-            else:
-                self._idle.append((one, connection))
-        if reusable is not None:
-            return reusable, True
-        return await self._open(access), False
-
-    def _keep(self, access: Access, connection: Connection) -> None:
-        if connection.usable and len(self._idle) < self._most_idle:
-            self._idle.append((self._identity(access), connection))
-        else:
-            connection.close()
-
-    def _identity(self, access: Access) -> object:
-        # A token goes with every request, a certificate with the connection.
-        return access.server, access.proxy, self._contexts.of(access)
-
-    async def _open(self, access: Access) -> Connection:
-        try:
-            host, port = access.address
-        except ValueError as problem:
-            raise Unreachable(f"{access.server}: no connection: {problem}") from None
-        try:
-            tls = self._contexts.of(access)
-            return await Connection.open(host, port, tls, access.server_name, access.proxy)
-        except Unreachable as problem:
-            raise Unreachable(f"{access.server}: {problem}") from None
-
-    def _deadline(self, tried: str) -> _Deadline:
-        return _Deadline(tried, self._timeout)
+    def _deadline(self, tried: str) -> Deadline:
+        return Deadline(tried, self._timeout)
 
     @staticmethod
     def _error(tried: str, head: Head, body: bytes) -> Exception:
         after = head.headers.get("retry-after", "")
         return of_status(tried, head.status, body, float(after) if after.isdecimal() else 0.0)
-
-
-class _Deadline:
-    """Raises Unreachable, not TimeoutError, when the time is over.
-
-    Errors inside name the request.
-    """
-
-    def __init__(self, tried: str, seconds: float) -> None:
-        self._tried, self._seconds = tried, seconds
-        self._timeout = asyncio.timeout(seconds)
-
-    async def __aenter__(self) -> None:
-        await self._timeout.__aenter__()
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        try:
-            await self._timeout.__aexit__(kind, value, trace)
-        except TimeoutError:
-            raise Unreachable(f"{self._tried}: no answer within {self._seconds:.3g} s") from None
-        if isinstance(value, Unreachable) and not str(value).startswith(self._tried):
-            raise Unreachable(f"{self._tried}: {value}") from None

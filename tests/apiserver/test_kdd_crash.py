@@ -24,7 +24,8 @@ from ipam.records.errors import IPAMError
 from ipam.records.naming import pod_attributes
 from libcalico.datastore.interface import ABSENT, Datastore, Put, Selection
 from libcalico.errors import DatastoreError
-from libcalico.kubernetes.client import JSON, Client
+from libcalico.kubernetes.client import Client
+from libcalico.kubernetes.connections import JSON
 from libcalico.model import IPPool, IPPoolSpec, Metadata, ResourceKey
 from tests.apiserver import kdd
 from tests.ipam.model.world import Container

@@ -16,7 +16,8 @@ from typing import Any
 
 import msgspec
 
-from libcalico.kubernetes.client import JSON, Client
+from libcalico.kubernetes.client import Client
+from libcalico.kubernetes.connections import JSON
 from libcalico.kubernetes.errors import Unreachable, of_status
 from tests.simulation.stores.weather import Waiting, Weather, wake
 
