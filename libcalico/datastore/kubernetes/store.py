@@ -16,8 +16,6 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import ParamSpec, TypeVar
 
-import msgspec
-
 from libcalico.datastore import built_in
 from libcalico.datastore.capabilities import whole_listing
 from libcalico.datastore.interface import (
@@ -32,13 +30,11 @@ from libcalico.datastore.interface import (
     Revision,
     Selection,
 )
-from libcalico.datastore.kubernetes import order
+from libcalico.datastore.kubernetes import listing, order
 from libcalico.datastore.kubernetes import watch as watching
-from libcalico.datastore.kubernetes.cluster_policies import ClusterPolicies
-from libcalico.datastore.kubernetes.decode import entry_of, selected
+from libcalico.datastore.kubernetes.decode import entry_of
 from libcalico.datastore.kubernetes.failures import as_datastore_error, translated
-from libcalico.datastore.kubernetes.mapping import Mapping, Patched
-from libcalico.datastore.kubernetes.metadata import Tree
+from libcalico.datastore.kubernetes.mapping import Patched
 from libcalico.datastore.kubernetes.positions import Memory, Positions
 from libcalico.datastore.kubernetes.table import Table
 from libcalico.datastore.kubernetes.watch import Feed
@@ -46,10 +42,8 @@ from libcalico.datastore.kubernetes.writer import Done, Lost, Writer
 from libcalico.errors import DatastoreError, DatastoreUnavailable, InvalidValue
 from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.errors import (
-    UNREADABLE,
     Busy,
     KubernetesError,
-    ObjectNotFound,
     Unreachable,
 )
 from libcalico.model import Handle
@@ -57,7 +51,6 @@ from libcalico.model.keys import HostKey, Key, StatusKey
 
 P = ParamSpec("P")
 T = TypeVar("T")
-PAGE, SLICE = 500, 100
 TOGETHER = 16
 """Requests at a time."""
 
@@ -86,7 +79,7 @@ class KubernetesDatastore:
             tree = await self._writer.objects.read(mapping.collection, place)
             if tree is None or mapping.key(tree) != key:
                 return None
-            await self._have_nodes(mapping, [tree])
+            await listing.have_nodes(self._client, mapping, [tree])
         entry, reason = entry_of(mapping, key, tree)
         if reason:
             raise InvalidValue("$", "...", reason, str(key))
@@ -112,7 +105,7 @@ class KubernetesDatastore:
         """The pages of a listing, of `revision` or the present one."""
         positions: Positions = {}
         for feed in self._feeds(selection):
-            async for page, at in self._pages(feed, revision):
+            async for page, at in listing.pages(self._client, feed, revision):
                 positions[feed.path] = at
                 yield Listing(page.entries, max(positions.values()), page.broken)
         last: list[Entry] = []
@@ -178,44 +171,6 @@ class KubernetesDatastore:
             path = mapping.collection.path(asked.namespace)
             feeds.append(Feed(selection, mapping, path, asked.parameters))
         return feeds
-
-    async def _pages(self, feed: Feed, revision: int) -> AsyncIterator[tuple[Listing, int]]:
-        token = ""
-        while True:
-            asked = {**feed.parameters, "limit": str(PAGE)}
-            if token:
-                asked["continue"] = token
-            elif revision:
-                asked |= {"resourceVersion": str(revision), "resourceVersionMatch": "Exact"}
-            try:
-                with translated():
-                    try:
-                        answer = await self._client.request("GET", feed.path, asked)
-                    except ObjectNotFound:
-                        if not feed.mapping.collection.optional:
-                            raise
-                        yield Listing([], 0, []), watching.NOWHERE
-                        return
-                tree = _list_of(feed.path, answer)
-                await self._have_nodes(feed.mapping, tree.get("items") or [])
-            except KubernetesError as error:
-                raise as_datastore_error(error) from None
-            meta = tree.get("metadata") or {}
-            at = int(meta.get("resourceVersion") or 0)
-            page = Listing([], at, [])
-            items = tree.get("items") or []
-            for start in range(0, len(items), SLICE):
-                for item in items[start : start + SLICE]:
-                    _collect(feed, item, page)
-                await asyncio.sleep(0)
-            yield page, at
-            token = meta.get("continue") or ""
-            if not token:
-                return
-
-    async def _have_nodes(self, mapping: Mapping, trees: Sequence[Tree]) -> None:
-        if isinstance(mapping, ClusterPolicies) and mapping.lacks_nodes(trees):
-            await mapping.read_nodes(self._client)
 
     async def _in_turn(
         self, work: Callable[P, Awaitable[T]], *about: P.args, **named: P.kwargs
@@ -311,28 +266,3 @@ class KubernetesDatastore:
 
 def _unclear(error: Exception) -> bool:
     return isinstance(error, KubernetesError) and getattr(error, "status", 0) >= 500
-
-
-def _collect(feed: Feed, tree: Tree, page: Listing) -> None:
-    try:
-        key = feed.mapping.key(tree)
-    except (InvalidValue, KeyError, TypeError, ValueError, AttributeError) as problem:
-        page.broken.append((feed.path, str(problem)))
-        return
-    if key is None or not selected(feed.selection, key):
-        return
-    entry, reason = entry_of(feed.mapping, key, tree, raw=feed.selection.raw)
-    if reason:
-        page.broken.append((str(key), reason))
-    if entry is not None:
-        page.entries.append(entry)
-
-
-def _list_of(path: str, answer: bytes) -> Tree:
-    try:
-        tree = msgspec.json.decode(answer)
-    except UNREADABLE as problem:
-        raise Unreachable(f"GET {path}: the answer is no list: {problem}") from None
-    if not isinstance(tree, dict):
-        raise Unreachable(f"GET {path}: the answer is no list")
-    return tree
