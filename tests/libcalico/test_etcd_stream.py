@@ -127,7 +127,7 @@ async def test_it_speaks_tls_and_holds_there_too(tmp_path: Path) -> None:
             await stood(batches)
             line = line_of(store)
             line.hold()
-            assert line.held
+            assert line.paused
             await store.commit([put("two")])
             assert await told(batches, 1) == [(str(HandleKey("two")), True)]
         finally:

@@ -44,7 +44,7 @@ async def test_what_is_held_comes_after_all_and_however_often_it_is_held(etcd: E
                 assert await told(batches, 1) == [(str(HandleKey(f"held.{number}")), True)]
         finally:
             holding.cancel()
-        await until(lambda: not line.held)
+        await until(lambda: not line.paused)
 
 
 async def _hold_for_ever(store: EtcdDatastore) -> None:
@@ -62,7 +62,7 @@ async def test_a_gathering_store_reads_what_came_at_once(etcd: Etcd) -> None:
             batches = store.watch([Selection("Handle")], revision)
             await stood(batches)
             line = line_of(store)
-            await until(lambda: not line.held)
+            await until(lambda: not line.paused)
             start = time.monotonic()
             for number in range(3):
                 await writer.commit([put(f"gather.{number}")])
@@ -95,7 +95,7 @@ async def test_a_hold_is_bounded_and_a_reading_comes_before_the_next(
         line.hold()
         if clock[0] >= calls[-1]:
             line._released()
-        if not line.held:
+        if not line.paused:
             break
     assert clock[0] <= 100.0 + stream.HOLD_MOST + 0.01
     assert wires.reading
@@ -121,7 +121,7 @@ async def test_a_flood_is_read_whole_before_the_next_hold() -> None:
     opened = line.open(b"x")
     opened.stands()
     line.data_received(FULL)
-    assert not line.held, "gathering would hold up the rest"
+    assert not line.paused, "gathering would hold up the rest"
     assert len(opened._came) == 4
     line.gather = 0.0
     line.hold()
@@ -162,7 +162,7 @@ async def test_nothing_waits_while_a_watch_is_being_begun() -> None:
     assert await asyncio.wait_for(opened.read(), LIMIT) == b"created"
     opened.stands()
     line.data_received(data(message(b"later")))
-    assert line.held
+    assert line.paused
     assert not opened._came
     line.end("over")
 
@@ -174,16 +174,16 @@ async def test_gathered_bytes_are_read_in_order_and_the_next_wait_again() -> Non
     opened.stands()
     whole = data(message(b"one")) + data(message(b"two"))
     line.data_received(whole[:20])
-    assert line.held
+    assert line.paused
     line.data_received(whole[20:])  # as a secured connection may, though it is paused
-    await until(lambda: not line.held)
+    await until(lambda: not line.paused)
     assert [await opened.read(), await opened.read()] == [b"one", b"two"]
     assert wires.reading
     # The reading that follows is taken as it comes, and what follows that waits.
     line._passing = True
     line.data_received(data(message(b"three")))
     assert await asyncio.wait_for(opened.read(), LIMIT) == b"three"
-    assert line.held
+    assert line.paused
     line.end("over")
     with pytest.raises(Broken):
         await opened.read()

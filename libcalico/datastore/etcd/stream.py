@@ -72,7 +72,7 @@ class Line(Wire[Stream]):
     # -- when it is read --------------------------------------------------------------------------
 
     @property
-    def held(self) -> bool:
+    def paused(self) -> bool:
         """Whether reading is paused."""
         return self._release is not None
 
