@@ -37,7 +37,7 @@ from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore import connect
 from libcalico.datastore.capabilities import Deferring
 from libcalico.datastore.interface import Datastore
-from libcalico.datastore.syncer import Sink, SyncBatch, Syncer, Update
+from libcalico.datastore.syncer import Sink, SyncBatch, Syncer
 from libcalico.errors import MuslinError
 from libcalico.model import ResourceKey, WorkloadEndpoint
 from libcalico.process import paths

@@ -33,17 +33,8 @@ from cni.server.put_back import PutBack, Turn, attributes_of
 from cni.server.stored_attachments import StoredAttachments
 from cni.verbs.recorded import kernel_marks, learn
 from ipam.allocator.restoration import Use
-from ipam.allocator.view import View
-from ipam.records import blocks, handles
-from ipam.records.blocks import IPAddress
-from ipam.records.errors import AddressInUse
-from ipam.records.naming import pod_attributes
-from ipam.records.pools import containing
-from libcalico.datastore.capabilities import Refusing
-from libcalico.datastore.interface import ABSENT, Change, CommitConflict, Entry, Put
-from libcalico.errors import InvalidValue, MuslinError
-from libcalico.model import WorkloadEndpoint
-from libcalico.model.keys import BlockKey, HandleKey, IPNetwork, Key
+from libcalico.errors import MuslinError
+from libcalico.model.keys import IPNetwork
 from libcalico.process.backoff import Backoff
 from linux.errors import KernelError
 

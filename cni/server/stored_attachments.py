@@ -17,7 +17,8 @@ from cni.pods.endpoint import is_of
 from ipam.records import blocks, handles
 from ipam.records.blocks import IPAddress
 from ipam.records.pools import containing
-from libcalico.datastore.interface import Entry, Refusing
+from libcalico.datastore.capabilities import Refusing
+from libcalico.datastore.interface import Entry
 from libcalico.errors import InvalidValue
 from libcalico.model.keys import BlockKey, HandleKey, Key
 

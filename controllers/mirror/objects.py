@@ -9,8 +9,10 @@ from typing import Any
 
 import msgspec
 
+from libcalico.conversion.cluster_policy import API_VERSION, KIND
 from libcalico.kubernetes.objects import Node, Object, Resource
 from libcalico.kubernetes.service_objects import ServiceStatus
+from libcalico.model.base.meta import Condition
 
 
 class NetworkPolicy(Object, kw_only=True):

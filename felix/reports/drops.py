@@ -24,6 +24,7 @@ from typing import Protocol
 from felix.dataplane.loop import Dataplane
 from felix.explain.answering import denier
 from felix.rules import nflog_prefix
+from libcalico.local.node_api import Message
 from libcalico.local.trace_messages import Denier, Dropped, Watching
 from libcalico.model import ResourceKey
 from libcalico.process.tasks import start

@@ -20,7 +20,7 @@ from felix.calc.standing import NEWEST
 from felix.config.effective import EffectiveConfig
 from felix.store.readable import Readable
 from libcalico.datastore.syncer import Update
-from libcalico.model import IPPool, Key, ResourceKey, WorkloadEndpoint
+from libcalico.model import IPPool, Key, WorkloadEndpoint
 from libcalico.model.base.meta import APIObject
 from libcalico.model.enforcement.lacking import Lacking
 from libcalico.process.waiting import set_within

@@ -36,7 +36,7 @@ from ipam.allocator.view import View
 from ipam.records import blocks, sizes
 from ipam.records.errors import BlockExpected, BlockInDoubt, PoolEdited
 from ipam.records.naming import rfc3339
-from ipam.records.pools import Pool, containing
+from ipam.records.pools import Pool
 from libcalico.datastore.capabilities import pages_of
 from libcalico.datastore.interface import (
     ABSENT,
