@@ -5,6 +5,7 @@ Tested in tests/linux/test_iptables_plan.py.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from linux.iptables.hashes import HashScheme
@@ -36,6 +37,19 @@ class Actual:
 
     chains: dict[str, tuple[str, ...]]
     kernel: dict[str, tuple[KernelRule, ...]]
+
+    def apply(
+        self,
+        chains: Mapping[str, tuple[str, ...] | None],
+        kernel: Mapping[str, tuple[KernelRule, ...]],
+    ) -> None:
+        """Take note of what was written; None: the chain is gone."""
+        for name, hashes in chains.items():
+            if hashes is None:
+                self.chains.pop(name, None)
+            else:
+                self.chains[name] = hashes
+        self.kernel.update(kernel)
 
 
 def parse_save(output: str, table: str, scheme: HashScheme) -> Actual:

@@ -25,23 +25,19 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from linux.errors import CommandError, KernelError
+from linux.iptables.desired_chains import DesiredChains
 from linux.iptables.detect import Backend
 from linux.iptables.hashes import HashScheme
 from linux.iptables.packed import Drifted, Packer
 from linux.iptables.plan import Plan, make_plan
 from linux.iptables.programs import Programs
-from linux.iptables.render import Desired, Rendered, Renderer
+from linux.iptables.render import Desired, Renderer
 from linux.iptables.save import Actual, parse_counters, parse_save
 from linux.iptables.trial import Trial
-from linux.nftables.connection import Refused
-from linux.threads import to_its_end
+from linux.iptables.writer import Writer
 
 _TRIES = 5
 _FIRST_PAUSE = 0.05
-# Lines that are written in the loop: about 2 ms.
-_AT_ONCE = 80
-# Lines that are neither packed nor learned from: a program takes them, without the loop.
-_LARGE = 2000
 # Bytes of a dump that are read in a thread.
 _LONG = 1 << 20
 
@@ -64,14 +60,14 @@ class Report:
     garbage: frozenset[str] = frozenset()
 
 
-class Table:
+class Table(DesiredChains):
     """One table (`raw`, `mangle`, `nat`, `filter`) of one family (4 or 6).
 
-    `saves` and `restores` count the reads and writes so far, `lines` what was written.
-    `packed` counts what was written without a program. `lock_wait`: seconds that a restore waits
-    for another one's lock. `warm`: after the first write a started restore always waits for the
-    next one, and with nft none is started for what is known (`linux.iptables.packed`).
-    `renderer` may be that of the other family's table, of which most chains are the same.
+    `programs` counts its reads and writes, `packed` the writes without a program. `lock_wait`:
+    seconds that a restore waits for another one's lock. `warm`: after the first write a started
+    restore always waits for the next one, and with nft none is started for rules of known kinds
+    (`linux.iptables.packed`). `renderer` may be that of the other family's table: most chains are
+    the same.
     """
 
     def __init__(
@@ -86,96 +82,30 @@ class Table:
         renderer: Renderer | None = None,
     ) -> None:
         self.name, self.family, self.backend = name, family, backend
-        self.packed = 0
+        super().__init__(renderer or Renderer(scheme))
         self._scheme = scheme
-        self._renderer = renderer or Renderer(scheme)
         self._actual: Actual | None = None
-        self._desired = Rendered({}, {})
-        self._changed: set[str] = set()
         self._garbage: frozenset[str] = frozenset()
         self._committed = False
         self._stuck: set[str] = set()
         self._turn = asyncio.Lock()
-        self._programs = Programs(name, family, backend, lock_wait=lock_wait, warm=warm)
-        self._packer = Packer(name, family, scheme) if backend == "nft" and warm else None
+        self.programs = Programs(name, family, backend, lock_wait=lock_wait, warm=warm)
+        packer = Packer(name, family, scheme) if backend == "nft" and warm else None
+        self._writer = Writer(self.programs, packer)
 
     def close(self) -> None:
         """End what waits; the rules stay."""
-        self._programs.close()
-        if self._packer is not None:
-            self._packer.close()
+        self._writer.close()
 
     @property
-    def saves(self) -> int:
-        """How often the table was read."""
-        return self._programs.saves
-
-    @property
-    def save_errors(self) -> int:
-        """How often reading it failed."""
-        return self._programs.save_errors
-
-    @property
-    def restores(self) -> int:
-        """How often a program wrote it."""
-        return self._programs.restores
-
-    @property
-    def restore_errors(self) -> int:
-        """How often that failed."""
-        return self._programs.restore_errors
-
-    @property
-    def lines(self) -> int:
-        """How many lines were written, with and without a program."""
-        return self._programs.lines
-
-    # -- desired state -------------------------------------------------------------------------
-
-    def want(
-        self, chain: str, rules: Sequence[str], *, unordered: bool = False, closed: bool = False
-    ) -> None:
-        """One of our chains, whole; nothing happens before the next commit.
-
-        `unordered`: the rules exclude each other, so a new one may stand anywhere; `closed`: but
-        for the last one, which takes what the others leave. Raises `ValueError` for what iptables
-        could misread.
-        """
-        rendered = self._renderer.chain(chain, rules, unordered=unordered, closed=closed)
-        if self._desired.chains.get(chain) is not rendered:
-            self._desired.chains[chain] = rendered
-            self._changed.add(chain)
-
-    def unwant(self, chain: str) -> None:
-        """The chain is not desired any more."""
-        if self._desired.chains.pop(chain, None) is not None:
-            self._renderer.forget(chain)
-            self._changed.add(chain)
-
-    def want_hooks(
-        self, inserts: Mapping[str, Sequence[str]], appends: Mapping[str, Sequence[str]]
-    ) -> None:
-        """All our rules in the kernel's own chains. Raises `ValueError` as `want` does."""
-        kernel = self._renderer.kernel(inserts, appends)
-        if kernel != self._desired.kernel:
-            self._changed |= kernel.keys() | self._desired.kernel.keys()
-            self._desired.kernel.clear()
-            self._desired.kernel.update(kernel)
+    def packed(self) -> int:
+        """How often the table was written without a program."""
+        return self._writer.packed
 
     @property
     def dirty(self) -> bool:
         """Whether a commit may have something to write."""
         return bool(self._changed) or not self._committed or self._actual is None
-
-    @property
-    def chains(self) -> int:
-        """How many chains of ours are desired."""
-        return len(self._desired.chains)
-
-    @property
-    def rules(self) -> int:
-        """How many rules are desired in chains of ours."""
-        return sum(len(chain.hashes) for chain in self._desired.chains.values())
 
     def differs(self, chain: str) -> bool:
         """Whether the kernel has a chain of this name with other rules than desired."""
@@ -183,16 +113,6 @@ class Table:
             return True
         have, desired = self._actual.chains.get(chain), self._desired.chains.get(chain)
         return have is not None and (desired is None or desired.hashes != have)
-
-    def _suspects(self) -> dict[str, Sequence[str]]:
-        actual = self._actual.chains if self._actual is not None else {}
-        return {
-            name: chain.rules
-            for name in self._changed
-            if (chain := self._desired.chains.get(name)) and actual.get(name) != chain.hashes
-        }
-
-    # -- the kernel ----------------------------------------------------------------------------
 
     async def refresh(self) -> tuple[str, ...]:
         """Dumps the table (one save); returns the chains that drifted since our last write.
@@ -208,11 +128,11 @@ class Table:
 
         Raises `CommandError`.
         """
-        counted = parse_counters(await self._programs.counters(), self.name)
+        counted = parse_counters(await self.programs.counters(), self.name)
         return {name: rules for name, rules in counted.items() if name in chains}
 
     async def _dump(self) -> tuple[str, ...]:
-        text = await self._programs.save()
+        text = await self.programs.save()
         if len(text) < _LONG:
             self._actual = parse_save(text, self.name, self._scheme)
         else:
@@ -237,8 +157,8 @@ class Table:
         """
         async with self._turn:
             if desired is not None:
-                self._want_all(desired)
-            saves, restores = self.saves, self.restores
+                self.want_all(desired)
+            saves, restores = self.programs.saves, self.programs.restores
             drift: tuple[str, ...] = ()
             if refresh:
                 self._stuck.clear()
@@ -261,16 +181,9 @@ class Table:
                     continue
                 self._committed = True
                 self._garbage = plan.garbage
-                return Report(
-                    plan.written,
-                    plan.deleted,
-                    plan.edited,
-                    drift,
-                    plan.size,
-                    self.saves - saves,
-                    self.restores - restores,
-                    plan.garbage,
-                )
+                changes = plan.written, plan.deleted, plan.edited
+                runs = self.programs.saves - saves, self.programs.restores - restores
+                return Report(*changes, drift, plan.size, *runs, plan.garbage)
             raise AssertionError("unreachable")
 
     def commit_now(self, *, sweep: bool = True) -> Report | None:
@@ -278,61 +191,23 @@ class Table:
 
         Nothing has been done then, or the table is read again before anything is.
         """
-        if self._packer is None or self._actual is None or self._turn.locked():
+        if not self._writer.packs or self._actual is None or self._turn.locked():
             return None
         plan = self._plan(sweep)
-        lines = plan.size
-        if lines > _AT_ONCE:
-            return None
         try:
-            requests = self._packer.pack(plan.steps)
-        except Drifted:
+            written = self._writer.write_now(plan)
+        except (Drifted, KernelError, OSError):
+            # No answer, perhaps: then it may have happened. The next commit looks first.
             self._actual = None
             return None
-        if requests is None:
+        if not written:
             return None
-        if requests:
-            try:
-                self._packer.send(requests)
-            except Refused:
-                self._doubt(plan)
-                return None
-            except (KernelError, OSError):
-                # No answer: it may have happened. The next commit looks first.
-                self._packer.forget()
-                self._actual = None
-                return None
-            self.packed += 1
-            self._programs.lines += lines
-            self._holds(plan, self._actual)
+        self._actual.apply(plan.chains, plan.kernel)
         self._changed.clear()
         self._committed, self._garbage = True, plan.garbage
-        return Report(plan.written, plan.deleted, plan.edited, lines=lines, garbage=plan.garbage)
-
-    def _doubt(self, plan: Plan) -> None:
-        """The kernel refused this as a batch: what was learned may be the reason."""
-        if plan.adds and self._packer is not None:
-            self._packer.forget()
-
-    def _holds(self, plan: Plan, actual: Actual) -> None:
-        """The kernel has what the plan wrote."""
-        for name, hashes in plan.chains.items():
-            if hashes is None:
-                actual.chains.pop(name, None)
-            else:
-                actual.chains[name] = hashes
-        actual.kernel.update(plan.kernel)
-        self._actual = actual
-
-    def _want_all(self, desired: Desired) -> None:
-        # Rendered as a whole first: what is refused changes nothing.
-        self._renderer.render(desired)
-        for name in [name for name in self._desired.chains if name not in desired.chains]:
-            self.unwant(name)
-        for name, rules in desired.chains.items():
-            unordered, closed = name in desired.unordered, name in desired.closed
-            self.want(name, rules, unordered=unordered, closed=closed)
-        self.want_hooks(desired.inserts, desired.appends)
+        return Report(
+            plan.written, plan.deleted, plan.edited, lines=plan.size, garbage=plan.garbage
+        )
 
     def _plan(self, sweep: bool) -> Plan:
         if not sweep:
@@ -357,62 +232,18 @@ class Table:
         assert actual is not None
         # Unknown until the program says yes: a cancelled restore may have happened or not.
         self._actual = None
-        if not await self._write_packed(plan):
-            large = plan.size > _LARGE
-            # Tens of thousands of lines take a second, in which the loop does other things.
-            lines = await asyncio.to_thread(lambda: plan.lines) if large else plan.lines
-            try:
-                await self._programs.restore(lines)
-            finally:
-                self._programs.prepare()
-            if self._packer is not None and not large:
-                self._packer.learn(lines)
-        self._holds(plan, actual)
-
-    async def _write_packed(self, plan: Plan) -> bool:
-        """Write without a program, where all of it is known; False: nothing was written.
-
-        Raises `CommandError` where the kernel gave no answer, so that the outcome is unknown, and
-        where it has not what was read.
-        """
-        if plan.size > _LARGE:
-            return False
-        try:
-            requests = self._packer.pack(plan.steps) if self._packer is not None else None
-        except Drifted as drifted:
-            raise CommandError("a batch of nf_tables", 0, f"chain {drifted} drifted") from None
-        if not requests or self._packer is None:
-            return False
-        lines = plan.size
-        try:
-            if lines <= _AT_ONCE:
-                self._packer.send(requests)
-            else:
-                await to_its_end(asyncio.to_thread(self._packer.send, requests))
-        except Refused as refused:
-            self._doubt(plan)
-            if plan.removes:
-                raise CommandError("a batch of nf_tables", 0, str(refused)) from refused
-            # The restore knows what to say of it, if there is anything to be said.
-            return False
-        except (KernelError, OSError) as error:
-            self._packer.forget()
-            raise CommandError("a batch of nf_tables", error.errno or 0, str(error)) from error
-        self.packed += 1
-        self._programs.lines += lines
-        return True
+        await self._writer.write(plan)
+        actual.apply(plan.chains, plan.kernel)
+        self._actual = actual
 
     async def refused(self, chains: Mapping[str, Sequence[str]] | None = None) -> dict[str, str]:
         """Which of these chains the kernel does not take, and what it says.
 
-        None: of those that the next commit would write. Their rules are written, without their
-        jumps, to a chain that nothing leads to: all together, then by halves. Where not even an
-        empty chain is taken, the rules are not to blame.
+        None: of those that the next commit would write (`linux.iptables.trial`).
         """
         async with self._turn:
-            suspects = dict(self._suspects() if chains is None else chains)
-            trial = Trial(self._scheme, self._programs.restore, self._forget)
-            return await trial.refused(suspects)
+            suspects = dict(self._suspects(self._actual) if chains is None else chains)
+            return await Trial(self._scheme, self.programs.restore, self._forget).refused(suspects)
 
     def _forget(self) -> None:
         """What the kernel has is unknown from now on."""

@@ -89,7 +89,7 @@ def test_a_table_is_written_kept_and_taken_away(
         assert (nothing.saves, nothing.restores, nothing.lines) == (0, 0, 0)
         seen = await table.commit(DESIRED, refresh=True)
         assert (seen.saves, seen.restores, seen.drift) == (1, 0, ())
-        assert (table.saves, table.restores) == (2, 1)
+        assert (table.programs.saves, table.programs.restores) == (2, 1)
 
         # A process that starts anew finds everything in place.
         fresh = Table("filter", family, backend, SCHEME)

@@ -109,7 +109,7 @@ def test_packed_rules_are_those_of_a_restore(
     packed, restored = spaces
     made, other = (grow(space, family, warm=space is packed, now=now) for space in spaces)
     assert (made.packed, other.packed) == (4, 0)
-    assert other.restores - made.restores == 4
+    assert other.programs.restores - made.programs.restores == 4
     found = saved(packed, family)
     # A counter of the policy of a kernel's chain may have counted the ping.
     assert re.sub(r" \[\d+:\d+\]", "", "\n".join(found)) == re.sub(
@@ -212,7 +212,7 @@ def test_a_batch_without_an_answer_is_not_written_twice(
     packed, restored = spaces
     with packed.entered():
         made = grow(packed, 4, warm=True, now=now)
-        packer = made._packer
+        packer = made._writer._packer
         assert packer is not None
         lost: list[bool] = []
         whole = packer.send

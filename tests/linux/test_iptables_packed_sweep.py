@@ -87,9 +87,9 @@ def test_what_is_taken_away_is_what_a_restore_takes(
     programs = []
     for space in spaces:
         made = grow(space, family, warm=space is spaces[0], pods=PODS, now=True)
-        before = made.restores
+        before = made.programs.restores
         sweep(space, made, without(1, 2, 5), now=now)
-        programs.append(made.restores - before)
+        programs.append(made.programs.restores - before)
     assert programs == [0, 1]
     found, expected = (
         re.sub(r"(?m)^:(FORWARD|INPUT|OUTPUT).*", "", "\n".join(saved(space, family, "-c")))
@@ -103,10 +103,10 @@ def test_a_pod_of_the_same_name_comes_again(spaces: tuple[Namespace, Namespace])
     """In one batch with others that go, too."""
     space, other = spaces
     made = grow(space, 4, warm=True, pods=PODS)
-    restores = made.restores
+    restores = made.programs.restores
     for desired in (without(3), without(1, 5), without(1, 2, 3, 4, 5), wanted(PODS)):
         sweep(space, made, desired, now=False)
-    assert made.restores == restores
+    assert made.programs.restores == restores
     grow(other, 4, warm=False, pods=PODS)
     assert sorted(saved(space, 4)) == sorted(saved(other, 4))
     dispatch = [line for line in saved(space, 4) if line.startswith("-A our-dispatch")]
@@ -154,7 +154,7 @@ def test_a_rule_in_the_place_of_another_stays(
     space, _ = spaces
     made = grow(space, 4, warm=True, pods=PODS, now=True)
     space.run("iptables-nft", "-t", "filter", "-D", "our-dispatch", "1")
-    saves = made.saves
+    saves = made.programs.saves
 
     async def story() -> None:
         desired = without(2)
@@ -167,7 +167,7 @@ def test_a_rule_in_the_place_of_another_stays(
 
     with space.entered():
         asyncio.run(story())
-    assert made.saves == saves + 1
+    assert made.programs.saves == saves + 1
     left = {line.split("--goto ")[-1] for line in saved(space, 4) if "-A our-dispatch -i" in line}
     text = "\n".join(saved(space, 4))
     assert len(left) == PODS - 1
@@ -241,7 +241,7 @@ def test_a_refused_sweep_is_no_reason_to_learn_everything_again(
     made = grow(space, 4, warm=True, pods=PODS)
     name_chain(space, 1)
     sweep(space, made, without(1), now=False)
-    restores = made.restores
+    restores = made.programs.restores
     sweep(space, made, wanted(PODS), now=False)
     assert ways(space) == [0, 1, 2, 3, 4, 5]
-    assert made.restores == restores
+    assert made.programs.restores == restores

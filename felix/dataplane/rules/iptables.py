@@ -164,23 +164,23 @@ class IptablesTables:
     @property
     def saves(self) -> int:
         """Programs started to read tables, so far."""
-        return sum(table.saves for table in self._tables.values())
+        return sum(table.programs.saves for table in self._tables.values())
 
     @property
     def restores(self) -> int:
         """Programs started to write tables, so far."""
-        return sum(table.restores for table in self._tables.values())
+        return sum(table.programs.restores for table in self._tables.values())
 
     @property
     def errors(self) -> tuple[int, int]:
         """How many reads and how many writes failed."""
-        tables = self._tables.values()
-        return sum(each.save_errors for each in tables), sum(t.restore_errors for t in tables)
+        programs = [table.programs for table in self._tables.values()]
+        return sum(p.save_errors for p in programs), sum(p.restore_errors for p in programs)
 
     @property
     def lines(self) -> int:
         """Lines written so far."""
-        return sum(table.lines for table in self._tables.values())
+        return sum(table.programs.lines for table in self._tables.values())
 
     @property
     def rules(self) -> int:
