@@ -24,10 +24,10 @@ import re
 from collections.abc import Iterable, Sequence
 
 from linux.errors import KernelError
-from linux.iptables.hashes import HASH_LENGTH, HashScheme
+from linux.iptables.hashes import HashScheme
 from linux.iptables.kinds import Known, Line, Reader, Way, known_as
 from linux.iptables.render import Addition, Filling, Removal, Step
-from linux.netlink import wire as m
+from linux.iptables.templates import Templates
 from linux.nftables import messages
 from linux.nftables.connection import Connection
 from linux.nftables.expressions import Family
@@ -35,10 +35,8 @@ from linux.nftables.expressions import Family
 _DECLARED = re.compile(r":(\S+) - \[0:0\]")
 _SAYING = (messages.RULE_USERDATA, messages.RULE_EXPRESSIONS)
 """Where a rule's comment stands."""
-_MOST, _MOST_BLOCKS, _LONGEST_BLOCK = 4000, 200, 64
-"""What is remembered: single rules, chains, and rules of such a chain (those of pods are few)."""
-
-_Block = tuple[tuple[bytes, bytes, bytes], ...]
+_MOST, _MOST_WAYS = 4000, 200
+"""Kinds of rules, and of rules of dispatch, that are remembered."""
 
 
 class Drifted(Exception):
@@ -53,13 +51,7 @@ class Packer:
         self._ours, self._reader = scheme.owns, Reader(scheme)
         self._known: dict[tuple[str, int, int], Known] = {}
         self._seen: set[tuple[str, int, int]] = set()
-        # Bytes before and behind the hash, of rules that name no interface, by their text.
-        self._ready: dict[str, tuple[bytes, bytes]] = {}
-        # What surrounds chain and hash of each rule that fills a chain, by the rules' texts and
-        # the length of the chain's name.
-        self._blocks: dict[tuple[tuple[str, ...], int], _Block] = {}
-        # What surrounds the name of a chain that is made, by the length of the name.
-        self._chains: dict[int, tuple[tuple[bytes, bytes], ...]] = {}
+        self._templates = Templates(table, family)
         # The shape of rules of dispatch, and how they are packed.
         self._ways: dict[tuple[str, str, bool, int, int], tuple[str, Known]] = {}
         self._connection: Connection | None = None
@@ -85,14 +77,9 @@ class Packer:
                 if not self._pack(step, requests, places):
                     return None
                 continue
-            name = step.chain.encode()
-            block = self._block(step.content.plain_rules, step.chain, name)
-            if block is not None:
-                hashes = step.content.hashes
-                requests += [
-                    b"".join((head, name, middle, own.encode(), tail))
-                    for (head, middle, tail), own in zip(block, hashes, strict=True)
-                ]
+            filled = self._templates.filled(step)
+            if filled is not None:
+                requests += filled
             elif not all(self._pack(each, requests, places) for each in step.additions):
                 return None
         return requests
@@ -101,24 +88,20 @@ class Packer:
         """The same for one line; `places`: the chains of before. False: it is not known."""
         way: Way | None = None
         if isinstance(step, Addition):
-            ready = self._ready.get(step.rule)
-            if ready is not None:
-                place = self._place(step.chain, places)
-                body = b"".join((place, ready[0], step.hash.encode(), ready[1]))
-                requests.append(self._rule(body, first=step.first))
-                return True
-            way = Way.of(step.rule, self._ours)
-            tail = self._by_way(way, step.hash) if way is not None else None
+            tail = self._templates.rule_tail(step)
+            if tail is None:
+                way = Way.of(step.rule, self._ours)
+                tail = self._by_way(way, step.hash) if way is not None else None
             if tail is not None:
                 place = self._place(step.chain, places)
-                requests.append(self._rule(place + tail, first=step.first))
+                requests.append(self._templates.add_rule(place + tail, first=step.first))
                 return True
         text = str(step)
         if text.startswith(":"):
             declared = _DECLARED.fullmatch(text)
             if declared is None:
                 return False
-            requests += self._declared(declared.group(1))
+            requests += self._templates.declared(declared.group(1))
             return True
         if text.startswith("-X "):
             requests.append(messages.delete_chain(self._family, self._table, text[3:]))
@@ -128,12 +111,13 @@ class Packer:
         if line is None or known is None:
             return False
         tail = known.renamed(line)
-        requests.append(self._rule(self._place(line.chain, places) + tail, first=line.first))
+        place = self._place(line.chain, places)
+        requests.append(self._templates.add_rule(place + tail, first=line.first))
         if isinstance(step, Addition):
             if not line.kind.interface:
-                self._make_ready(step.rule, tail, line.hash.encode())
+                self._templates.keep(step.rule, tail, line.hash.encode())
             elif way is not None and line.kind.target:
-                if len(self._ways) >= _MOST_BLOCKS:
+                if len(self._ways) >= _MOST_WAYS:
                     self._ways.clear()
                 self._ways[way.kind] = line.kind.shape[0], known
         return True
@@ -167,70 +151,11 @@ class Packer:
             requests[step] = messages.delete_rule(self._family, place, handle)
         return requests
 
-    def _declared(self, chain: str) -> tuple[bytes, ...]:
-        """Have an empty chain; names of one length leave everything else as it is."""
-        name = chain.encode()
-        pieces = self._chains.get(len(name))
-        if pieces is None:
-            start = self._before_name(chain)
-            pieces = self._chains[len(name)] = tuple(
-                (request[:start], request[start + len(name) :])
-                for request in (
-                    messages.new_chain(self._family, self._table, chain, None),
-                    messages.flush_chain(self._family, self._table, chain),
-                )
-            )
-        return tuple([before + name + behind for before, behind in pieces])
-
-    def _before_name(self, chain: str) -> int:
-        """How many bytes of a request stand before the chain's name.
-
-        These are the header of the message, that of nf_tables, the table and the name's own.
-        """
-        place = len(messages.chain_place(self._table, chain))
-        whole, empty = len(m.text(0, chain)), len(m.attribute(0, b""))
-        return len(self._rule(b"")) + place - whole + empty
-
     def _place(self, chain: str, places: dict[str, bytes]) -> bytes:
         place = places.get(chain)
         if place is None:
             place = places[chain] = messages.chain_place(self._table, chain)
         return place
-
-    def _rule(self, body: bytes, *, first: bool = False) -> bytes:
-        flags = m.NLM_F_CREATE | (0 if first else m.NLM_F_APPEND)
-        return messages.request(messages.NEWRULE, flags, self._family, body)
-
-    def _block(self, rules: tuple[str, ...], chain: str, name: bytes) -> _Block | None:
-        """What surrounds the name and the hashes of a chain of these rules; None: not known yet.
-
-        Names of one length leave everything else as it is.
-        """
-        if len(rules) > _LONGEST_BLOCK:
-            return None
-        key = (rules, len(name))
-        block = self._blocks.get(key)
-        if block is not None or not self._ready.keys() >= set(rules):
-            return block
-        place = messages.chain_place(self._table, chain)
-        start, end = self._before_name(chain), len(self._rule(place))
-        pieces = []
-        for before, after in map(self._ready.__getitem__, rules):
-            whole = self._rule(b"".join((place, before, bytes(HASH_LENGTH), after)))
-            at = end + len(before)
-            pieces.append((whole[:start], whole[start + len(name) : at], whole[at + HASH_LENGTH :]))
-        if len(self._blocks) >= _MOST_BLOCKS:
-            self._blocks.clear()
-        block = self._blocks[key] = tuple(pieces)
-        return block
-
-    def _make_ready(self, rule: str, body: bytes, own: bytes) -> None:
-        """Keep a packed rule: its next use differs in the hash alone."""
-        if len(self._ready) >= _MOST:
-            self._ready.clear()
-        # A hash stands there once, or its rule would not be known (`_in_pieces`).
-        before, _, after = body.partition(own)
-        self._ready[rule] = before, after
 
     def send(self, requests: Sequence[bytes]) -> None:
         """Commit a batch. Raises `KernelError`: the kernel did nothing of it."""
@@ -267,8 +192,7 @@ class Packer:
         self._known.clear()
         self._seen.clear()
         self._reader.forget()
-        self._ready.clear()
-        self._blocks.clear()
+        self._templates.clear()
         self._ways.clear()
 
     def close(self) -> None:

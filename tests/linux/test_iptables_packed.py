@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from linux.iptables import Desired, HashScheme, Table, kinds
+from linux.iptables import Desired, HashScheme, Table, kinds, templates
 from linux.iptables import packed as packed_module
 from linux.iptables.kinds import Known
 from linux.iptables.packed import Packer
@@ -244,7 +244,7 @@ def test_a_chain_that_is_packed_as_one_is_its_lines_packed_one_by_one(
     packer, renderer = Packer("filter", family, SCHEME), Renderer(SCHEME)
     # As if they had been learned: bytes before and behind the hash, of many lengths.
     for number, rule in enumerate(POD):
-        packer._ready[rule] = bytes([1]) * (8 + 4 * number), bytes([2]) * (4 * number)
+        packer._templates._ready[rule] = bytes([1]) * (8 + 4 * number), bytes([2]) * (4 * number)
     rules = tuple(POD[each] for each in chosen)
     for name in names:
         # Of one length the second is made from what the first left.
@@ -313,19 +313,19 @@ def test_what_is_remembered_of_chains_is_bounded_however_long_they_are() -> None
     packer, renderer = Packer("filter", 4, SCHEME), Renderer(SCHEME)
     rules = tuple(f"--jump our-{number}" for number in range(300))
     for rule in rules:
-        packer._ready[rule] = bytes(8), bytes(4)
+        packer._templates._ready[rule] = bytes(8), bytes(4)
     for size in (1, 64, 65, 300):
         filling = Filling("our-a", renderer.chain("our-a", rules[:size]))
         assert packer.pack([filling]) == packer.pack(filling.additions)
-    assert sorted(len(block) for block in packer._blocks.values()) == [1, 64]
+    assert sorted(len(block) for block in packer._templates._blocks.values()) == [1, 64]
     for start in range(250):
         packer.pack([Filling("our-a", renderer.chain("our-a", rules[start : start + 2]))])
-    assert len(packer._blocks) <= 200
+    assert len(packer._templates._blocks) <= 200
 
 
 def test_a_chain_with_a_line_that_is_not_known_is_not_packed() -> None:
     packer, renderer = Packer("filter", 4, SCHEME), Renderer(SCHEME)
-    packer._ready[POD[0]] = bytes(8), bytes(4)
+    packer._templates._ready[POD[0]] = bytes(8), bytes(4)
     chain = renderer.chain("our-fw-a", POD[:2])
     assert packer.pack([Filling("our-fw-a", chain)]) is None
     assert packer.pack([Filling("our-fw-a", renderer.chain("our-fw-a", POD[:1]))]) is not None
@@ -354,7 +354,7 @@ def test_what_stands_in_a_comment_is_no_name(spaces: tuple[Namespace, Namespace]
 def test_kinds_that_nobody_asks_for_any_more_do_not_pile_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for module in (kinds, packed_module):
+    for module in (kinds, packed_module, templates):
         monkeypatch.setattr(module, "_MOST", 10)
     packer = Packer("filter", 4, SCHEME)
     for number in range(100):
