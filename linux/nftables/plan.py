@@ -22,9 +22,8 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from linux.errors import KernelError
 from linux.nftables import messages
-from linux.nftables.connection import Refused
+from linux.nftables.batches import Batches
 from linux.nftables.dump import Actual
 from linux.nftables.expressions import Family, interface_key
 from linux.nftables.messages import Hook
@@ -33,8 +32,6 @@ from linux.nftables.rules import Packed
 from linux.nftables.statements import GOTO, verdict_data
 
 _ELEMENTS_PER_MESSAGE = 500
-# The headers around a batch, and what rounding to four bytes may add.
-_AROUND = 256
 
 
 @dataclass(slots=True)
@@ -64,54 +61,14 @@ class Change:
     unasked: Sequence[str] = ()
 
 
-@dataclass(slots=True)
-class Plan:
-    """Requests, what each is about, and where they may be cut."""
+class Plan(Batches):
+    """Requests for some changes of `table`, and the chains that they write and delete."""
 
-    table: str
-    requests: list[bytes] = field(default_factory=list)
-    names: list[str] = field(default_factory=list)
-    written: list[str] = field(default_factory=list)
-    deleted: list[str] = field(default_factory=list)
-    splits: dict[int, bool] = field(default_factory=dict)
-    """Requests before which a batch ends, and whether packets must have left its rules first."""
-    _rules_of: list[tuple[Family, str] | None] = field(default_factory=list)
-    _cuts: list[int] = field(default_factory=list)
-
-    def parts(self, room: int) -> list[tuple[int, int]]:
-        """First and end of each batch: one, if all fits into so many bytes and nothing waits."""
-        batches: list[tuple[int, int]] = []
-        start = size = 0
-        for first, end in itertools.pairwise([0, *self._cuts]):
-            length = sum(len(request) + 3 for request in self.requests[first:end])
-            if size and (first in self.splits or size + length + _AROUND > room):
-                batches.append((start, first))
-                start, size = first, 0
-            size += length
-        return [*batches, (start, len(self.requests))]
-
-    def blamed(self, error: KernelError) -> dict[tuple[Family, str], int]:
-        """The chains whose rules were refused, and the errno."""
-        refused: dict[tuple[Family, str], int] = {}
-        for place, code in error.faults if isinstance(error, Refused) else ():
-            chain = self._rules_of[place] if 0 <= place < len(self._rules_of) else None
-            if chain is not None:
-                refused.setdefault(chain, code)
-        return refused
-
-    def _add(
-        self, about: str, *requests: bytes, rules_of: tuple[Family, str] | None = None
-    ) -> None:
-        self.requests += requests
-        self.names += [about] * len(requests)
-        self._rules_of += [rules_of] * len(requests)
-
-    def _cut(self) -> None:
-        self._cuts.append(len(self.requests))
-
-    def _split(self, *, wait: bool) -> None:
-        self._cut()
-        self.splits[len(self.requests)] = wait
+    def __init__(self, table: str) -> None:
+        super().__init__()
+        self.table = table
+        self.written: list[str] = []
+        self.deleted: list[str] = []
 
     def make(self, changes: Sequence[Change]) -> None:
         """Plan all families; each `actual` becomes what will be there."""
@@ -121,33 +78,33 @@ class Plan:
             self._make_table(change)
             self._make_port_sets(change, missing[change.family])
         if any(missing.values()):
-            self._split(wait=False)
+            self.split(wait=False)
         for change in changes:
             self._chains(change)
         if led:
-            self._split(wait=False)
+            self.split(wait=False)
         for change in changes:
             self._elements(change)
         # No rule asks these maps any more; their elements may lead to chains that go too.
         if any(change.actual.maps.keys() - change.desired.maps.keys() for change in changes):
-            self._split(wait=True)
+            self.split(wait=True)
         for change in changes:
             self._remove(change)
         if any(change.unasked for change in changes):
-            self._split(wait=False)
+            self.split(wait=False)
         for change in changes:
             self._remove_port_sets(change)
 
     def _make_table(self, change: Change) -> None:
         if not change.actual.enabled:
-            self._add(f"make table {self.table}", messages.new_table(change.family, self.table))
+            self.add(f"make table {self.table}", messages.new_table(change.family, self.table))
             change.actual.enabled = True
 
     def _make_port_sets(self, change: Change, missing: Mapping[str, PortSet]) -> None:
         for name, ports in sorted(missing.items()):
             requests = messages.port_set(change.family, self.table, ports)
-            self._add(f"make set {name}", *requests)
-            self._cut()
+            self.add(f"make set {name}", *requests)
+            self.cut()
         change.actual.port_sets |= missing.keys()
 
     def _chains(self, change: Change) -> None:
@@ -160,9 +117,9 @@ class Plan:
                 write.append(name)
                 if have is None and want[0] is None:
                     made = messages.new_chain(family, self.table, name, None)
-                    self._add(f"make chain {name}", made)
+                    self.add(f"make chain {name}", made)
         self._make_maps(family, desired, actual)
-        self._cut()
+        self.cut()
         gone = [each for each in change.elements if _asked(desired, each) is None]
         self._change_elements(family, desired, actual, gone, messages.DELSETELEM)
         for name in sorted(write, key=lambda name: desired.chains[name][0] is not None):
@@ -175,39 +132,39 @@ class Plan:
         for kind in (messages.DELSETELEM, messages.NEWSETELEM):
             self._change_elements(family, desired, actual, change.elements, kind)
         for name in _doomed(change):
-            self._add(f"empty chain {name}", messages.flush_chain(family, self.table, name))
+            self.add(f"empty chain {name}", messages.flush_chain(family, self.table, name))
 
     def _remove(self, change: Change) -> None:
         """Maps and chains that nothing asks for any more."""
         family, actual = change.family, change.actual
         for name in actual.maps.keys() - change.desired.maps.keys():
-            self._add(f"remove map {name}", messages.delete_set(family, self.table, name))
+            self.add(f"remove map {name}", messages.delete_set(family, self.table, name))
             del actual.maps[name]
         for name in _doomed(change):
-            self._add(f"remove chain {name}", messages.delete_chain(family, self.table, name))
+            self.add(f"remove chain {name}", messages.delete_chain(family, self.table, name))
             del actual.chains[name]
             self.deleted.append(name)
-        self._cut()
+        self.cut()
 
     def _remove_port_sets(self, change: Change) -> None:
         for name in change.unasked:
-            self._add(f"remove set {name}", messages.delete_set(change.family, self.table, name))
+            self.add(f"remove set {name}", messages.delete_set(change.family, self.table, name))
             change.actual.port_sets.discard(name)
-            self._cut()
+            self.cut()
 
     def _write(
         self, family: Family, name: str, hook: Hook | None, packed: Packed, actual: Actual
     ) -> None:
         table, have = self.table, actual.chains.get(name)
         if have is not None:
-            self._add(f"empty chain {name}", messages.flush_chain(family, table, name))
+            self.add(f"empty chain {name}", messages.flush_chain(family, table, name))
             if have[0] != hook:
-                self._add(f"remove chain {name}", messages.delete_chain(family, table, name))
+                self.add(f"remove chain {name}", messages.delete_chain(family, table, name))
         if hook is not None or (have is not None and have[0] != hook):
-            self._add(f"make chain {name}", messages.new_chain(family, table, name, hook))
+            self.add(f"make chain {name}", messages.new_chain(family, table, name, hook))
         requests = packed.requests(family, table, name)
-        self._add(f"write chain {name}", *requests, rules_of=(family, name))
-        self._cut()
+        self.add(f"write chain {name}", *requests, rules_of=(family, name))
+        self.cut()
         actual.chains[name] = (hook, packed.hashes)
 
     def _make_maps(self, family: Family, desired: DesiredTable, actual: Actual) -> None:
@@ -220,7 +177,7 @@ class Plan:
                 key_length=16,
                 data_type=messages.TYPE_VERDICT,
             )
-            self._add(f"make map {name}", request)
+            self.add(f"make map {name}", request)
             actual.maps[name] = {}
 
     def _change_elements(
@@ -245,8 +202,8 @@ class Plan:
             for first in range(0, len(packed), _ELEMENTS_PER_MESSAGE):
                 part = packed[first : first + _ELEMENTS_PER_MESSAGE]
                 request = messages.change_elements(kind, family, self.table, name, part)
-                self._add(f"change map {name}", request)
-                self._cut()
+                self.add(f"change map {name}", request)
+                self.cut()
 
 
 def _asked(desired: DesiredTable, element: tuple[str, str]) -> str | None:
