@@ -15,8 +15,8 @@ from collections.abc import Callable
 
 from linux.closing import Closing
 from linux.link_values import Link, decode
-from linux.message_filters import only_type
 from linux.netlink import Socket
+from linux.netlink.filters import only_type
 from linux.rtnl import GROUP_LINK, RTM_DELLINK
 
 _FAMILY_ONLY_PORTS = 7  # AF_BRIDGE: a port left its bridge, the link stays

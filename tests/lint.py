@@ -115,7 +115,7 @@ def strays() -> list[str]:
 TASKS_OF_THEIR_OWN = {
     "libcalico/process/tasks.py": 1,
     "linux/conntrack.py": 1,
-    "linux/threads.py": 1,
+    "linux/nftables/connection.py": 1,
 }
 
 

@@ -11,8 +11,7 @@ from linux.errors import CommandError, KernelError
 from linux.iptables.packed import Drifted, Packer
 from linux.iptables.plan import Plan
 from linux.iptables.programs import Programs
-from linux.nftables.connection import Refused
-from linux.threads import to_its_end
+from linux.nftables.connection import Refused, to_its_end
 
 # Lines that are written in the loop: about 2 ms.
 _AT_ONCE = 80

@@ -10,9 +10,10 @@ Tested in tests/linux/test_nftables.py.
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import socket
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 
 from linux.errors import KernelError
 from linux.netlink import wire as m
@@ -128,3 +129,19 @@ class Connection(Socket):
             listed = m.parse_attributes(answer, 4).get(messages.ELEMENTS, b"")
             entries += [m.parse_attributes(data) for _, data in m.iterate_attributes(listed)]
         return entries
+
+
+async def to_its_end(work: Awaitable[None]) -> None:
+    """Wait for work of a thread, even when cancelled: it has the connection until it is done."""
+    running, cancelled = asyncio.ensure_future(work), False
+    while not running.done():
+        try:
+            await asyncio.shield(running)
+        except asyncio.CancelledError:
+            cancelled = True
+        except Exception:  # noqa: BLE001 - raised below
+            break
+    if cancelled:
+        running.exception()
+        raise asyncio.CancelledError
+    running.result()

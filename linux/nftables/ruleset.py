@@ -31,13 +31,12 @@ from dataclasses import dataclass
 from linux.closing import Closing
 from linux.errors import KernelError
 from linux.nftables import messages
-from linux.nftables.connection import Connection, Refused
+from linux.nftables.connection import Connection, Refused, to_its_end
 from linux.nftables.desired import DesiredTables
 from linux.nftables.dump import Actual, read_counters, read_tables
 from linux.nftables.expressions import Family
 from linux.nftables.plan import Plan
 from linux.nftables.rules import Packed
-from linux.threads import to_its_end
 
 _TRIES = 3
 _FIRST_PAUSE = 0.02

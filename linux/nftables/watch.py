@@ -15,8 +15,8 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from linux.closing import Closing
-from linux.message_filters import not_caused_by
 from linux.netlink import wire as m
+from linux.netlink.filters import not_caused_by
 from linux.nftables import messages
 from linux.nftables.connection import Connection
 

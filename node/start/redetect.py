@@ -31,8 +31,8 @@ from libcalico.model.resources.node import Node
 from libcalico.process.backoff import Backoff
 from libcalico.process.tasks import beside
 from linux import monitor
-from linux.kernel_events import AddressChanged, Overrun
-from linux.message_filters import WITHOUT_LINK_LOCAL
+from linux.monitor.events import AddressChanged, Overrun
+from linux.netlink.filters import WITHOUT_LINK_LOCAL
 from node.identity import autodetect, kubernetes, life, registration
 from node.identity.autodetect import IPAddress
 from node.settings.environment import AddressSetting, IPInterface, Settings

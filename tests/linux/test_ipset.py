@@ -12,7 +12,7 @@ import pytest
 
 from linux.errors import KernelError
 from linux.ipset import IPSets, SetType
-from linux.ipset_members import DATA, be32, encode_entry, encode_member
+from linux.ipset.members import DATA, be32, encode_entry, encode_member
 from linux.netlink import wire as m
 from tests.support.netns import Namespace, network_namespace
 

@@ -20,7 +20,7 @@ from linux.iptables import packed as packed_module
 from linux.iptables.kinds import Known
 from linux.iptables.packed import Packer
 from linux.iptables.render import Filling, Renderer
-from linux.threads import to_its_end
+from linux.nftables.connection import to_its_end
 from tests.support.netns import Namespace, network_namespace
 
 SCHEME = HashScheme("our:", ("our-",))

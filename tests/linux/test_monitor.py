@@ -10,8 +10,9 @@ from ipaddress import ip_address, ip_interface, ip_network
 import pytest
 
 from linux import link_values, links, neighbours, routes
-from linux import monitor as monitor_module
-from linux.kernel_events import (
+from linux.monitor import ADDRESSES, Monitor
+from linux.monitor import monitor as monitor_module
+from linux.monitor.events import (
     AddressChanged,
     Event,
     LinkChanged,
@@ -20,9 +21,8 @@ from linux.kernel_events import (
     RouteChanged,
     SettingChanged,
 )
-from linux.message_filters import WITHOUT_LINK_LOCAL
-from linux.monitor import ADDRESSES, Monitor
 from linux.netlink import Socket, wire
+from linux.netlink.filters import WITHOUT_LINK_LOCAL
 from linux.routes import Route
 from linux.rtnl import RTM_NEWLINK
 from tests.support.netns import Namespace, network_namespace

@@ -9,8 +9,8 @@ from ipaddress import ip_address
 import pytest
 
 from linux import links, vxlan
-from linux.kernel_events import ForwardChanged
 from linux.monitor import NEIGHBOURS, Monitor
+from linux.monitor.events import ForwardChanged
 from linux.netlink import Socket
 from linux.vxlan import Forward, Vxlan
 from tests.support.netns import Namespace, network_namespace

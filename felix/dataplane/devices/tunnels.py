@@ -36,9 +36,9 @@ from felix.dataplane.devices.vteps import VtepTables
 from felix.dataplane.devices.work import LinkWork, Listener
 from libcalico.process.tasks import Background
 from linux import addresses, ipip, links, vxlan
-from linux.kernel_events import LinkChanged
 from linux.links import Link
 from linux.monitor import NEIGHBOURS, Monitor
+from linux.monitor.events import LinkChanged
 from linux.netlink import Socket
 from linux.vxlan import Vxlan
 

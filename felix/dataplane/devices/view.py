@@ -33,7 +33,8 @@ from felix import ROUTE_PROTOCOL
 from felix.dataplane.devices.dirty_set import DirtySet
 from felix.dataplane.devices.host_facts import HostFacts, host_facts
 from linux.addresses import Address
-from linux.kernel_events import (
+from linux.links import Link
+from linux.monitor.events import (
     AddressChanged,
     Event,
     LinkChanged,
@@ -41,7 +42,6 @@ from linux.kernel_events import (
     RouteChanged,
     SettingChanged,
 )
-from linux.links import Link
 from linux.route_values import PROTOCOL_KERNEL
 from linux.routes import TABLE_MAIN, Route, RouteKey
 

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from felix.calc.nodes import IPAddress, Vtep
 from linux import neighbours, vxlan
 from linux.delta_table import DeltaTable
-from linux.kernel_events import Event, ForwardChanged, NeighbourChanged, Overrun
+from linux.monitor.events import Event, ForwardChanged, NeighbourChanged, Overrun
 from linux.netlink import Result, Socket
 
 

@@ -19,8 +19,8 @@ from felix.dataplane.routes.pins import Pins
 from felix.dataplane.routes.routes import RouteTable
 from felix.dataplane.routes.writing import Failures
 from linux import addresses, links, routes
-from linux.kernel_events import Event, LinkChanged
 from linux.monitor import ADDRESSES, LINKS, ROUTES, SETTINGS, Monitor
+from linux.monitor.events import Event, LinkChanged
 from linux.netlink import Socket
 from linux.routes import TABLE_MAIN, Route, RouteKey
 

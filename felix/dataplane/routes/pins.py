@@ -19,11 +19,11 @@ from collections.abc import Callable, Mapping
 from felix.calc.endpoints import Endpoint, IPAddress
 from felix.dataplane.devices.view import KernelView
 from linux import neighbours
-from linux.kernel_events import NeighbourChanged
-from linux.message_filters import PERMANENT_ONLY
 from linux.monitor import NEIGHBOURS, Monitor
+from linux.monitor.events import NeighbourChanged
 from linux.neighbours import Neighbour
 from linux.netlink import Socket
+from linux.netlink.filters import PERMANENT_ONLY
 
 log = logging.getLogger(__name__)
 

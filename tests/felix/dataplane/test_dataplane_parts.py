@@ -22,7 +22,8 @@ from felix.dataplane.routes.writing import Failures, Outcome
 from felix.dataplane.turn.resync_timers import ResyncTimers
 from libcalico.model import ResourceKey
 from linux.addresses import Address
-from linux.kernel_events import (
+from linux.links import Link
+from linux.monitor.events import (
     AddressChanged,
     Event,
     LinkChanged,
@@ -30,7 +31,6 @@ from linux.kernel_events import (
     RouteChanged,
     SettingChanged,
 )
-from linux.links import Link
 from linux.prefixes import pack
 from linux.routes import NextHop, Route
 from tests.support.patience import patient

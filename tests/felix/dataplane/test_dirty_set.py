@@ -21,8 +21,8 @@ from felix.dataplane.routes.routes import RouteTable
 from felix.dataplane.rules.removal_timing import DELAY, LATER, LIMIT, RemovalTiming, moment
 from felix.dataplane.turn.state import State
 from libcalico.model import ResourceKey
-from linux.kernel_events import LinkChanged, RouteChanged
 from linux.links import Link
+from linux.monitor.events import LinkChanged, RouteChanged
 from tests.felix.dataplane.test_chain_store_steps import AWAY, OTHERS, PODS, RULES, Node
 from tests.felix.dataplane.test_dataplane_parts import BOTH, POD, endpoint
 from tests.felix.policy_objects import namespace

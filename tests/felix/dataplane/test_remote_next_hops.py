@@ -12,8 +12,8 @@ from felix.calc.tunnels import Means
 from felix.dataplane.devices.view import KernelView
 from felix.dataplane.routes.remote_next_hops import RemoteNextHops
 from linux.addresses import Address
-from linux.kernel_events import LinkChanged
 from linux.links import Link
+from linux.monitor.events import LinkChanged
 from linux.prefixes import pack
 from linux.routes import NextHop
 

@@ -17,8 +17,8 @@ from typing import Any
 from linux import addresses, links, neighbours, routes
 from linux.errors import KernelError
 from linux.ipset import IPSets
-from linux.kernel_events import LinkChanged, RouteChanged, decode
 from linux.monitor import ADDRESSES, LINKS, NEIGHBOURS, ROUTES
+from linux.monitor.events import LinkChanged, RouteChanged, decode
 from linux.netlink.answers import split
 from linux.netlink.socket import Socket
 from linux.routes import NextHop, Route

@@ -24,9 +24,9 @@ from socket import AF_UNSPEC
 
 from linux import link_values, routes, rtnl
 from linux.closing import Closing
-from linux.kernel_events import UNREADABLE, AddressChanged, Event, LinkChanged, Overrun, decode
-from linux.message_filters import without_routes_of
+from linux.monitor.events import UNREADABLE, AddressChanged, Event, LinkChanged, Overrun, decode
 from linux.netlink.answers import split
+from linux.netlink.filters import without_routes_of
 from linux.netlink.socket import Program, Socket
 
 LINKS = (rtnl.GROUP_LINK,)

@@ -21,7 +21,7 @@ from typing import Literal
 
 from linux.closing import Closing
 from linux.errors import KernelError
-from linux.ipset_members import DATA, be32, decode_entry, encode_entry
+from linux.ipset.members import DATA, be32, decode_entry, encode_entry
 from linux.netlink import wire as m
 from linux.netlink.answers import Result
 from linux.netlink.socket import NETLINK_NETFILTER, Socket
