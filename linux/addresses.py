@@ -9,7 +9,7 @@ import struct
 from dataclasses import dataclass
 from errno import ENODEV
 from ipaddress import IPv4Interface, IPv6Interface, ip_interface
-from socket import AF_INET, AF_UNSPEC
+from socket import AF_INET6, AF_UNSPEC
 
 from linux.errors import KernelError
 from linux.netlink import wire as m
@@ -26,7 +26,7 @@ from linux.rtnl import (
 IPInterface = IPv4Interface | IPv6Interface
 
 _MESSAGE = struct.Struct("=BBBBI")  # family, prefix length, flags, scope, index
-_ADDRESS, _LOCAL, _LABEL, _BROADCAST, _FLAGS = 1, 2, 3, 4, 8
+_ADDRESS, _LOCAL, _FLAGS = 1, 2, 8
 FLAG_NODAD = 0x2
 SCOPE_UNIVERSE = 0
 
@@ -79,32 +79,23 @@ def add(
     interface: IPInterface,
     *,
     scope: int = SCOPE_UNIVERSE,
-    nodad: bool = True,
-    broadcast: bool = False,
     replace: bool = False,
 ) -> bytes:
-    """Adds an address. IPv6 duplicate detection is off unless asked: nothing waits for it.
+    """Adds an address. IPv6 duplicate detection is off: nothing waits for it.
 
     EEXIST if it is there already, unless `replace`.
     """
     flags = m.NLM_F_CREATE | (m.NLM_F_REPLACE if replace else m.NLM_F_EXCL)
-    return m.message(RTM_NEWADDR, flags, _body(index, interface, scope, nodad, broadcast))
+    return m.message(RTM_NEWADDR, flags, _body(index, interface, scope, FLAG_NODAD))
 
 
 def delete(index: int, interface: IPInterface) -> bytes:
     """Removes an address. EADDRNOTAVAIL if it is not there."""
-    return m.message(RTM_DELADDR, 0, _body(index, interface, SCOPE_UNIVERSE, False, False))
+    return m.message(RTM_DELADDR, 0, _body(index, interface))
 
 
-def _body(index: int, interface: IPInterface, scope: int, nodad: bool, broadcast: bool) -> bytes:
-    family = family_of(interface.ip)
-    packed = interface.ip.packed
-    prefix = interface.network.prefixlen
-    body = _MESSAGE.pack(family, prefix, 0, scope, index)
+def _body(index: int, interface: IPInterface, scope: int = SCOPE_UNIVERSE, flags: int = 0) -> bytes:
+    family, packed = family_of(interface.ip), interface.ip.packed
+    body = _MESSAGE.pack(family, interface.network.prefixlen, 0, scope, index)
     body += m.attribute(_LOCAL, packed) + m.attribute(_ADDRESS, packed)
-    if family == AF_INET:
-        if broadcast and prefix < 31:
-            body += m.attribute(_BROADCAST, interface.network.broadcast_address.packed)
-    elif nodad:
-        body += m.u32(_FLAGS, FLAG_NODAD)
-    return body
+    return body + m.u32(_FLAGS, flags) if flags and family == AF_INET6 else body

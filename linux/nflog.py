@@ -23,17 +23,17 @@ from linux.closing import Closing
 from linux.errors import KernelError
 from linux.netlink import wire as m
 from linux.netlink.socket import NETLINK_NETFILTER, Socket
+from linux.rtnl import IPAddress
 
 _SUBSYSTEM = 4 << 8
 _PACKET, _CONFIG = _SUBSYSTEM, _SUBSYSTEM | 1
 _COMMAND, _MODE, _TIMEOUT, _THRESHOLD = 1, 2, 4, 5
 _BIND, _COPY_PACKET = 1, 2
-_HEADER, _TIMESTAMP, _IN, _OUT, _PAYLOAD, _PREFIX = 1, 3, 4, 5, 9, 10
+_TIMESTAMP, _IN, _OUT, _PAYLOAD, _PREFIX = 3, 4, 5, 9, 10
 COPY = 80
 """Enough for the headers of IPv6 and what of TCP matters."""
 DELAY = 10
 """Hundredths of a second that the kernel may keep packets to deliver some at once."""
-IPAddress = IPv4Address | IPv6Address
 _PORTS = frozenset({6, 17, 33, 132, 136})
 _ICMP = frozenset({1, 58})
 _EXTENSIONS = frozenset({0, 43, 60, 135})

@@ -18,11 +18,10 @@ import secrets
 import socket
 import struct
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv6Address
 
 from linux.errors import KernelError
+from linux.rtnl import IPAddress
 
-IPAddress = IPv4Address | IPv6Address
 _HEADER = struct.Struct("!HHIIBBHHH")  # ports, numbers, length, flags, window, checksum, urgent
 _SYN, _RST, _ACK = 0x02, 0x04, 0x10
 _CHECKSUM_AT = slice(16, 18)

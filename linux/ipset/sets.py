@@ -32,7 +32,7 @@ SetType = Literal["hash:ip", "hash:net", "hash:ip,port"]
 _REVISIONS: dict[SetType, int] = {"hash:ip": 6, "hash:net": 7, "hash:ip,port": 7}
 
 _SUBSYSTEM = 6 << 8
-_CREATE, _DESTROY, _SWAP, _LIST, _ADD, _DEL, _HEADER, _TYPE = 2, 3, 6, 7, 9, 10, 12, 13
+_CREATE, _DESTROY, _SWAP, _LIST, _ADD, _DEL, _TYPE = 2, 3, 6, 7, 9, 10, 13
 _PROTOCOL, _SETNAME, _TYPENAME, _REVISION, _FAMILY, _FLAGS = range(1, 7)
 _ADT, _LINENO = 8, 9
 _REVISION_MIN = 10

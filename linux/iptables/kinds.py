@@ -62,7 +62,7 @@ class Kind:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class PackedKind:
     """Attributes of a rule behind its place, in pieces: between them stand the names of `order`
     (0 the hash, 1 the target, 2 the interface)."""
 
@@ -80,7 +80,7 @@ class Known:
         return b"".join(parts)
 
 
-class Way(NamedTuple):
+class DispatchRule(NamedTuple):
     """What a rule of dispatch says: which interface, and which chain of ours to go to.
 
     `kind`: the options, and of the names what `Kind.shape` says of them.
@@ -91,7 +91,7 @@ class Way(NamedTuple):
     kind: tuple[str, str, bool, int, int]
 
     @classmethod
-    def of(cls, rule: str, ours: Callable[[str], bool]) -> Way | None:
+    def of(cls, rule: str, ours: Callable[[str], bool]) -> DispatchRule | None:
         """None for any other rule."""
         words = rule.split(" ")
         if len(words) != 4 or words[0] not in _INTERFACES or words[2] not in _TARGETS:
@@ -179,7 +179,7 @@ def _protocol(kind: str) -> tuple[int, bool] | None:
     return int(name) if name.isdigit() else _PROTOCOLS[name], bool(match.group(1))
 
 
-def known_as(attributes: m.Attributes, line: Line) -> Known | None:
+def packed_kind(attributes: m.Attributes, line: Line) -> PackedKind | None:
     """What the kernel holds of this line, if these attributes are of its rule and plain (PKD-2)."""
     own = line.hash.encode()
     userdata = attributes.get(messages.RULE_USERDATA, b"")
@@ -204,7 +204,7 @@ def known_as(attributes: m.Attributes, line: Line) -> Known | None:
     return _in_pieces(packed, (own, line.kind.target, line.kind.interface))
 
 
-def _in_pieces(data: bytes, names: Sequence[bytes]) -> Known | None:
+def _in_pieces(data: bytes, names: Sequence[bytes]) -> PackedKind | None:
     """Cut the names out; None where one does not stand there exactly once."""
     places: list[tuple[int, int, int]] = []
     left = data
@@ -221,7 +221,7 @@ def _in_pieces(data: bytes, names: Sequence[bytes]) -> Known | None:
     starts = (0, *(end for _, end, _ in places))
     ends = (*(start for start, _, _ in places), len(data))
     pieces = tuple(data[start:end] for start, end in zip(starts, ends, strict=True))
-    return Known(pieces, tuple(number for _, _, number in places))
+    return PackedKind(pieces, tuple(number for _, _, number in places))
 
 
 def _plain(expression: m.Attributes) -> bytes | None:

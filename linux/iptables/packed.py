@@ -25,7 +25,7 @@ from collections.abc import Iterable, Sequence
 
 from linux.errors import KernelError
 from linux.iptables.hashes import HashScheme
-from linux.iptables.kinds import Known, Line, Reader, Way, known_as
+from linux.iptables.kinds import DispatchRule, Line, PackedKind, Reader, packed_kind
 from linux.iptables.render import Addition, Filling, Removal, Step
 from linux.iptables.templates import Templates
 from linux.nftables import messages
@@ -35,7 +35,7 @@ from linux.nftables.expressions import Family
 _DECLARED = re.compile(r":(\S+) - \[0:0\]")
 _SAYING = (messages.RULE_USERDATA, messages.RULE_EXPRESSIONS)
 """Where a rule's comment stands."""
-_MOST, _MOST_WAYS = 4000, 200
+_MOST, _MOST_DISPATCH = 4000, 200
 """Kinds of rules, and of rules of dispatch, that are remembered."""
 
 
@@ -49,11 +49,11 @@ class Packer:
     def __init__(self, table: str, family: Family, scheme: HashScheme) -> None:
         self._table, self._family, self._mark = table, family, f'"{scheme.prefix}'
         self._ours, self._reader = scheme.owns, Reader(scheme)
-        self._known: dict[tuple[str, int, int], Known] = {}
+        self._known: dict[tuple[str, int, int], PackedKind] = {}
         self._seen: set[tuple[str, int, int]] = set()
         self._templates = Templates(table, family)
         # The shape of rules of dispatch, and how they are packed.
-        self._ways: dict[tuple[str, str, bool, int, int], tuple[str, Known]] = {}
+        self._dispatch: dict[tuple[str, str, bool, int, int], tuple[str, PackedKind]] = {}
         self._connection: Connection | None = None
 
     def pack(self, lines: Sequence[Step]) -> list[bytes] | None:
@@ -86,12 +86,12 @@ class Packer:
 
     def _pack(self, step: str | Addition, requests: list[bytes], places: dict[str, bytes]) -> bool:
         """The same for one line; `places`: the chains of before. False: it is not known."""
-        way: Way | None = None
+        dispatch: DispatchRule | None = None
         if isinstance(step, Addition):
             tail = self._templates.rule_tail(step)
             if tail is None:
-                way = Way.of(step.rule, self._ours)
-                tail = self._by_way(way, step.hash) if way is not None else None
+                dispatch = DispatchRule.of(step.rule, self._ours)
+                tail = self._by_dispatch(dispatch, step.hash) if dispatch is not None else None
             if tail is not None:
                 place = self._place(step.chain, places)
                 requests.append(self._templates.add_rule(place + tail, first=step.first))
@@ -116,19 +116,19 @@ class Packer:
         if isinstance(step, Addition):
             if not line.kind.interface:
                 self._templates.keep(step.rule, tail, line.hash.encode())
-            elif way is not None and line.kind.target:
-                if len(self._ways) >= _MOST_WAYS:
-                    self._ways.clear()
-                self._ways[way.kind] = line.kind.shape[0], known
+            elif dispatch is not None and line.kind.target:
+                if len(self._dispatch) >= _MOST_DISPATCH:
+                    self._dispatch.clear()
+                self._dispatch[dispatch.kind] = line.kind.shape[0], known
         return True
 
-    def _by_way(self, way: Way, own: str) -> bytes | None:
+    def _by_dispatch(self, dispatch: DispatchRule, own: str) -> bytes | None:
         """A rule of dispatch, if one of its kind was packed before; as `Reader.read` finds it."""
-        shape, known = self._ways.get(way.kind, ("", None))
+        shape, known = self._dispatch.get(dispatch.kind, ("", None))
         # What is said twice may mean another thing each time.
-        if known is None or way.interface in shape or way.target in shape:
+        if known is None or dispatch.interface in shape or dispatch.target in shape:
             return None
-        return known.named(own.encode(), way.target.encode(), way.interface.encode())
+        return known.named(own.encode(), dispatch.target.encode(), dispatch.interface.encode())
 
     def _removals(self, steps: Sequence[Removal], places: dict[str, bytes]) -> dict[Removal, bytes]:
         """How each of these rules is taken away (PKD-3); `places`: the chains of before.
@@ -182,7 +182,7 @@ class Packer:
                 return
             for line in unlearned:
                 for attributes in listed:
-                    known = known_as(attributes, line)
+                    known = packed_kind(attributes, line)
                     if known is not None:
                         self._known[line.kind.shape] = known
                         break
@@ -193,7 +193,7 @@ class Packer:
         self._seen.clear()
         self._reader.forget()
         self._templates.clear()
-        self._ways.clear()
+        self._dispatch.clear()
 
     def close(self) -> None:
         """Give the connection back."""

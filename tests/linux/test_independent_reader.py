@@ -43,7 +43,7 @@ def world() -> Iterator[World]:
             settings = [links.set_mac(index, MAC), links.set_mtu(index, 1410)]
             settings += [links.set_alias(index, "muslin"), links.set_up(index)]
             for text in ("10.99.0.1/24", "fd99::1/64"):
-                settings.append(addresses.add(index, ip_interface(text), nodad=True))
+                settings.append(addresses.add(index, ip_interface(text)))
             assert all(result.ok for result in sock.transact(settings))
             yield World(sock, reader, index)
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from linux.iptables import Desired, HashScheme, Table, kinds, templates
 from linux.iptables import packed as packed_module
-from linux.iptables.kinds import Known
+from linux.iptables.kinds import PackedKind
 from linux.iptables.packed import Packer
 from linux.iptables.render import Filling, Renderer
 from linux.nftables.connection import to_its_end
@@ -266,7 +266,7 @@ def knowing() -> Packer:
         shape = f'--{way}-interface @{plus} -m comment --comment "our:" --goto #'
         pieces = (b"1", b"2", b"3", b"4" + plus.encode())
         for size, to in SIZES:
-            packer._known[shape, size, to + 4] = Known(pieces, (2, 0, 1))
+            packer._known[shape, size, to + 4] = PackedKind(pieces, (2, 0, 1))
     return packer
 
 
@@ -289,7 +289,7 @@ def test_a_rule_of_dispatch_is_packed_as_if_none_had_been_before(
         rule = f"{word} {name} --goto our-{target}"
         packed = kept.pack(step := Filling("our-x", renderer.chain("our-x", (rule,))).additions)
         if number >= len(plain):
-            naive._ways.clear()
+            naive._dispatch.clear()
             assert packed == naive.pack(step)
 
 
