@@ -1,4 +1,4 @@
-"""What holds a kernel handle is closed at the end of its `with` block.
+"""Objects that hold a kernel handle are closed at the end of their `with` block.
 
 Tested in tests/linux/test_netlink.py, and by every `with` in tests/linux.
 """

@@ -119,7 +119,7 @@ class Reader(Closing):
 
 
 def parse(body: bytes) -> Logged:
-    """A message without its netlink header."""
+    """The packet of a message, without its netlink header."""
     (group,) = struct.unpack_from("!H", body, 2)
     attributes = m.parse_attributes(body, 4)
     stamp = attributes.get(_TIMESTAMP, b"")

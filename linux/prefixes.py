@@ -76,7 +76,7 @@ def parse(spelled: str) -> Prefix:
 
 
 class Networks:
-    """A set of networks that answers what lies inside one of them; costs the number of lengths."""
+    """A set of networks; to find out what lies in one of them costs the number of lengths."""
 
     __slots__ = ("_sizes",)
 

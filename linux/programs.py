@@ -30,7 +30,7 @@ class Waited:
 
     @contextmanager
     def one(self) -> Iterator[None]:
-        """One more, however it ends."""
+        """Count one run, however it ends."""
         began = time.monotonic()
         try:
             yield
@@ -129,7 +129,7 @@ class Prepared:
             return await self._run(stdin)
 
     async def _run(self, stdin: bytes) -> bytes:
-        process = self._take()
+        process = self._take_spare()
         name = self._arguments[0]
         try:
             try:
@@ -163,7 +163,7 @@ class Prepared:
         except OSError:
             self._spare = None
 
-    def _take(self) -> subprocess.Popen[bytes] | None:
+    def _take_spare(self) -> subprocess.Popen[bytes] | None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -184,7 +184,7 @@ class Prepared:
 
     def close(self) -> None:
         """End the copy that waits."""
-        spare = self._take()
+        spare = self._take_spare()
         if spare is not None:
             spare.kill()
             spare.wait()

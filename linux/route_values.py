@@ -54,7 +54,7 @@ class NextHop:
 
 
 class Shape:
-    """All of a route but where it leads to (and its length); `Route` tells what the fields mean.
+    """All of a route but its destination; `Route` says what the fields mean.
 
     Routes by one router differ in their destination alone. There is one object of each shape
     (`Shape.of`), so routes are compared without looking inside (ROUTE-3).
@@ -180,7 +180,7 @@ class Route(tuple[Prefix, Shape]):
 
     @property
     def next_hops(self) -> tuple[NextHop, ...]:
-        """The ways, in canonical order."""
+        """The next hops, in canonical order."""
         return self[1].next_hops
 
     @property
@@ -195,7 +195,7 @@ class Route(tuple[Prefix, Shape]):
 
     @property
     def protocol(self) -> int:
-        """Who made it."""
+        """The origin of the route (rtnetlink(7), rtm_protocol)."""
         return self[1].protocol
 
     @property

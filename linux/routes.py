@@ -112,7 +112,7 @@ def lookup(sock: Socket, address: IPAddress, *, oif: int = 0, mark: int = 0) -> 
     blackhole counts as no route. Raises `KernelError`.
     """
     family = family_of(address)
-    # IPv6 always tells the table, and refuses the flag that asks IPv4 for it.
+    # IPv6 always sends the table, and refuses the flag that asks IPv4 for it.
     flags = _FIB_MATCH | (_LOOKUP_TABLE if family == AF_INET else 0)
     body = MESSAGE.pack(family, address.max_prefixlen, 0, 0, 0, 0, 0, 0, flags)
     body += m.attribute(RTA_DST, address.packed)

@@ -1,4 +1,4 @@
-"""What the kernel has of xtables, which rules of iptables are made of, `iptables-nft`'s too.
+"""Which parts of xtables the kernel has: rules of iptables need them, `iptables-nft`'s too.
 
 A distribution may leave xtables and ip_set out while the programs still come with an image (RHEL
 10): `iptables-nft -m set` then fails at its first rule. nft_compat answers which matches there

@@ -155,7 +155,7 @@ class IPSets(Closing):
         decoded: set[str] = set()
         kind = ""
         for attributes in self._dump(request, f"list IP set {name}"):
-            # Only the first part of a long list tells the type.
+            # Only the first part of a long list has the type.
             kind = m.as_text(attributes[_TYPENAME]) if _TYPENAME in attributes else kind
             for _, data in m.iterate_attributes(attributes.get(_ADT, b"")):
                 decoded.add(decode_entry(data, kind))

@@ -1,4 +1,4 @@
-"""What a rule of iptables is like: its kind, and the bytes that the kernel holds of that kind.
+"""Kinds of iptables rules: the shape of their text, and the kernel's bytes of such a rule.
 
 Problem: rules of different pods differ in their hash, their interface and the chain that they go
 to. A line of a restore is read into these names and the shape around them; the kernel's attributes
@@ -51,7 +51,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a rule says but for its hash: a shape, and the names in it.
+    """A rule without its hash: a shape, and the names in it.
 
     `interface` is without the `+` of a wildcard; `target` a chain of ours.
     """
@@ -70,6 +70,7 @@ class PackedKind:
     order: tuple[int, ...]
 
     def renamed(self, line: Line) -> bytes:
+        """With the names of this line."""
         return self.named(line.hash.encode(), line.kind.target, line.kind.interface)
 
     def named(self, *names: bytes) -> bytes:
@@ -81,7 +82,7 @@ class PackedKind:
 
 
 class DispatchRule(NamedTuple):
-    """What a rule of dispatch says: which interface, and which chain of ours to go to.
+    """A rule of dispatch: packets of an interface go to a chain of ours.
 
     `kind`: the options, and of the names what `Kind.shape` says of them.
     """
@@ -98,7 +99,7 @@ class DispatchRule(NamedTuple):
             return None
         _, name, _, target = words
         interface = name.removesuffix("+")
-        # Of what could be taken for an option, or for a part of another name, `Reader.read` judges.
+        # `Reader.read` judges names that may be an option, or a part of another name.
         if not interface or "-" in name or '"' in name or target in name or not ours(target):
             return None
         kind = (words[0], words[2], interface != name, len(interface), len(target))
@@ -106,7 +107,7 @@ class DispatchRule(NamedTuple):
 
 
 class Reader:
-    """Reads lines of a restore; kinds without an interface, the same for every pod, only once."""
+    """Reads lines of a restore; it keeps kinds without an interface, the same for every pod."""
 
     def __init__(self, scheme: HashScheme) -> None:
         self._mark, self._ours = f'"{scheme.prefix}', scheme.owns
@@ -197,7 +198,7 @@ def packed_kind(attributes: m.Attributes, line: Line) -> PackedKind | None:
     if protocol is not None:
         number, inverted = protocol
         flags = _COMPAT_INVERTED if inverted else 0
-        # The kernel does not tell it, and asks for it where an extension looks at the protocol.
+        # The kernel does not send it, and needs it where an extension looks at the protocol.
         packed += m.nest(_COMPAT, be32(_COMPAT_PROTOCOL, number), be32(_COMPAT_FLAGS, flags))
     if userdata:
         packed += m.attribute(messages.RULE_USERDATA, userdata)

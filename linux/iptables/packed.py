@@ -57,7 +57,7 @@ class Packer:
         self._connection: Connection | None = None
 
     def pack(self, lines: Sequence[Step]) -> list[bytes] | None:
-        """The batch that does what these lines of a restore do; None where that is not known.
+        """The batch that replaces a restore of these lines; None where a line is of no known kind.
 
         Raises `Drifted` where a rule that is to be taken away is not where it was.
         """
@@ -85,7 +85,7 @@ class Packer:
         return requests
 
     def _pack(self, step: str | Addition, requests: list[bytes], places: dict[str, bytes]) -> bool:
-        """The same for one line; `places`: the chains of before. False: it is not known."""
+        """Pack one line. `places` remembers chains; False: the line is of no known kind."""
         dispatch: DispatchRule | None = None
         if isinstance(step, Addition):
             tail = self._templates.rule_tail(step)
@@ -131,7 +131,7 @@ class Packer:
         return known.named(own.encode(), dispatch.target.encode(), dispatch.interface.encode())
 
     def _removals(self, steps: Sequence[Removal], places: dict[str, bytes]) -> dict[Removal, bytes]:
-        """How each of these rules is taken away (PKD-3); `places`: the chains of before.
+        """The requests that remove these rules (PKD-3); `places` remembers chains.
 
         Raises `Drifted`: another rule stands there; `KernelError`, `OSError`: the kernel does not
         say which.

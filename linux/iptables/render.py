@@ -217,7 +217,7 @@ class Renderer:
 
 
 def _behind(rule: str, comment: str) -> str:
-    """The rule with this comment and its own behind the matches.
+    """The rule with this comment, and its own comments, behind the matches.
 
     The kernel takes a comment for a match that always holds and asks in the order written: so only
     packets that the rule is for pay for them.
@@ -228,7 +228,7 @@ def _behind(rule: str, comment: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _around(rule: str) -> tuple[str, str]:
-    """What of a rule stands before and behind our comment."""
+    """The parts of a rule before and behind our comment."""
     comments = _COMMENTS.match(rule)
     said = comments.group() if comments is not None else ""
     rest = rule[len(said) :]

@@ -1,4 +1,4 @@
-"""Which of some chains the kernel does not take: their rules are tried where no packet comes.
+"""Finds the chains that the kernel refuses: their rules are tried where no packet comes.
 
 The rules are written, without their jumps, to a chain that nothing leads to: all together, then
 by halves. Where not even an empty chain is taken, the rules are not to blame (IPT-9).
@@ -18,7 +18,7 @@ _JUMP = re.compile(rf" ?{JUMP}(\S+)")
 
 
 class Trial:
-    """Tries rules in one table. `restore` writes lines; `left` hears that the chain may be left."""
+    """Tries rules in one table. `restore` writes lines; `left`: the trial chain may remain."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class Trial:
         self._scheme, self._restore, self._left = scheme, restore, left
 
     async def refused(self, suspects: Mapping[str, Sequence[str]]) -> dict[str, str]:
-        """Those of the chains, by name with their rules, that are not taken, and why."""
+        """The chains that are refused, and why; `suspects`: the rules of each chain."""
         reasons: dict[str, str] = {}
         if suspects and not await self._trial(()):
             await self._try(suspects, reasons)
@@ -51,7 +51,7 @@ class Trial:
             await self._try({name: suspects[name] for name in half}, reasons)
 
     async def _trial(self, rules: Sequence[str]) -> str:
-        """What the kernel says against these rules; empty if nothing."""
+        """The kernel's objection to these rules; empty if there is none."""
         chain = f"{self._scheme.chain_prefixes[0]}trial"
         declare = f":{chain} - [0:0]"
         reason = ""
@@ -67,6 +67,6 @@ class Trial:
         return reason
 
     def _tame(self, rule: str) -> str:
-        """A rule that goes to no chain of ours: it may not be there yet."""
+        """The rule without its jump to a chain of ours, which may not exist yet."""
         own = self._scheme.owns
         return _JUMP.sub(lambda jump: "" if own(jump.group(1)) else jump.group(), rule)

@@ -103,7 +103,7 @@ def decode(
     `shapes`: see `routes.decode`.
     """
     if kind in (rtnl.RTM_NEWLINK, rtnl.RTM_DELLINK):
-        # Bridges and IPv6 tell of the same link in messages of their own family: not whole.
+        # Bridges and IPv6 send partial messages of the same link, in their own families.
         if body[0] != AF_UNSPEC:
             return None
         link = link_values.decode(body)

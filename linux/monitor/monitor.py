@@ -166,7 +166,7 @@ class Monitor(Closing):
         key: Hashable
         event: Event | _LinkMessage
         if kind in (rtnl.RTM_NEWLINK, rtnl.RTM_DELLINK):
-            # Bridges and IPv6 tell of the same link in messages of their own family: not whole.
+            # Bridges and IPv6 send partial messages of the same link, in their own families.
             if body[0] != AF_UNSPEC:
                 return
             # The kernel sends four messages of a new link: only the last one is decoded.

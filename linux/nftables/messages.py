@@ -54,12 +54,12 @@ def request(kind: int, flags: int, family: TableFamily | None, body: bytes) -> b
 
 
 def begin() -> bytes:
-    """What stands before a batch."""
+    """The message that begins a batch."""
     return m.message(_BATCH_BEGIN, 0, struct.pack(">BBH", 0, 0, SUBSYSTEM))
 
 
 def end() -> bytes:
-    """What stands after a batch."""
+    """The message that ends a batch."""
     return m.message(_BATCH_END, 0, struct.pack(">BBH", 0, 0, SUBSYSTEM))
 
 

@@ -7,11 +7,13 @@ lead to is there before.
 A packet keeps the rules of the generation in which it entered a chain, but a map answers it from
 the newest generation. A map that went in one batch with the rules that ask it would leave such a
 packet without an answer, and the rule behind the map drops it. So rules go first, and their map
-goes in a later batch. Nor has a chain that is made any rules for such a
-packet: an element that leads to it goes in the next batch, or the packet would leave the new chain
-at its end as if policy had accepted it. A set of ports is asked in the newest generation too, and
-one that came in the same batch as its rules was seen to be empty for up to 4.5 ms: sets of ports
-are made a batch before and never changed. `Plan.splits` says where batches end.
+goes in a later batch.
+
+A new chain has no rules for such a packet either: an element that leads to it goes in the next
+batch, or the packet would leave the chain at its end as if policy had accepted it. A set of ports
+is asked in the newest generation too, and one that came in the same batch as its rules was seen to
+be empty for up to 4.5 ms: sets of ports are made a batch before and never changed. `Plan.splits`
+says where batches end.
 
 Tested in tests/linux/test_nftables_plan.py and, with a kernel, test_nftables.py.
 """
@@ -72,7 +74,7 @@ class Plan(Batches):
 
     def make(self, changes: Sequence[Change]) -> None:
         """Plan all families; each `actual` becomes what will be there."""
-        led = any(_leads_to_new(change) for change in changes)
+        leads_to_new = any(_leads_to_new(change) for change in changes)
         missing = {change.family: _missing_port_sets(change) for change in changes}
         for change in changes:
             self._make_table(change)
@@ -81,7 +83,7 @@ class Plan(Batches):
             self.split(wait=False)
         for change in changes:
             self._chains(change)
-        if led:
+        if leads_to_new:
             self.split(wait=False)
         for change in changes:
             self._elements(change)
@@ -108,7 +110,7 @@ class Plan(Batches):
         change.actual.port_sets |= missing.keys()
 
     def _chains(self, change: Change) -> None:
-        """What is made and written, and elements that go."""
+        """Make and write chains, and remove elements."""
         family, desired, actual = change.family, change.desired, change.actual
         write: list[str] = []
         for name in change.chains:
@@ -120,27 +122,27 @@ class Plan(Batches):
                     self.add(f"make chain {name}", made)
         self._make_maps(family, desired, actual)
         self.cut()
-        gone = [each for each in change.elements if _asked(desired, each) is None]
+        gone = [each for each in change.elements if _target(desired, each) is None]
         self._change_elements(family, desired, actual, gone, messages.DELSETELEM)
         for name in sorted(write, key=lambda name: desired.chains[name][0] is not None):
             self._write(family, name, *desired.chains[name], actual)
         self.written += write
 
     def _elements(self, change: Change) -> None:
-        """Elements that come or lead elsewhere, and chains without a rule."""
+        """Add and move elements, and empty undesired chains."""
         family, desired, actual = change.family, change.desired, change.actual
         for kind in (messages.DELSETELEM, messages.NEWSETELEM):
             self._change_elements(family, desired, actual, change.elements, kind)
-        for name in _doomed(change):
+        for name in _removed_chains(change):
             self.add(f"empty chain {name}", messages.flush_chain(family, self.table, name))
 
     def _remove(self, change: Change) -> None:
-        """Maps and chains that nothing asks for any more."""
+        """Remove undesired maps and chains."""
         family, actual = change.family, change.actual
         for name in actual.maps.keys() - change.desired.maps.keys():
             self.add(f"remove map {name}", messages.delete_set(family, self.table, name))
             del actual.maps[name]
-        for name in _doomed(change):
+        for name in _removed_chains(change):
             self.add(f"remove chain {name}", messages.delete_chain(family, self.table, name))
             del actual.chains[name]
             self.deleted.append(name)
@@ -206,18 +208,18 @@ class Plan(Batches):
                 self.cut()
 
 
-def _asked(desired: DesiredTable, element: tuple[str, str]) -> str | None:
+def _target(desired: DesiredTable, element: tuple[str, str]) -> str | None:
     name, interface = element
     return desired.maps.get(name, {}).get(interface)
 
 
-def _doomed(change: Change) -> list[str]:
+def _removed_chains(change: Change) -> list[str]:
     have, want = change.actual.chains, change.desired.chains
     return [name for name in change.chains if name in have and name not in want]
 
 
 def _missing_port_sets(change: Change) -> dict[str, PortSet]:
-    """Those that the chains will ask, and that are not there yet."""
+    """The sets of ports that the written chains look up and that are not there yet."""
     chains = change.desired.chains
     written = [chains[name][1] for name in change.chains if name in chains]
     return {
@@ -233,7 +235,7 @@ def _leads_to_new(change: Change) -> bool:
     return any(
         chain is not None and each[0] in change.actual.maps and chain not in change.actual.chains
         for each in change.elements
-        for chain in [_asked(change.desired, each)]
+        for chain in [_target(change.desired, each)]
     )
 
 

@@ -46,7 +46,7 @@ _UNCOUNTED = b"\xff\xff\xff"
 
 
 @dataclass(slots=True)
-class _Known:
+class _SetState:
     """What is remembered of a set."""
 
     family: Family
@@ -55,7 +55,7 @@ class _Known:
     count: int = 0
 
     @classmethod
-    def empty(cls, family: Family, type: str) -> _Known:
+    def empty(cls, family: Family, type: str) -> _SetState:
         return cls(family, type, intervals.Intervals(family) if type == "hash:net" else None)
 
 
@@ -76,7 +76,7 @@ class NamedSets(Closing):
         self._inward, self._outward = naming
         self._prefixes = prefixes
         self._connection = Connection()
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _SetState] = {}
 
     @property
     def port(self) -> int:
@@ -120,7 +120,7 @@ class NamedSets(Closing):
             if there is None or there.type != type:
                 raise
             return False
-        self._known[name] = _Known.empty(family, type)
+        self._known[name] = _SetState.empty(family, type)
         return True
 
     def destroy(self, name: str) -> None:
@@ -161,7 +161,7 @@ class NamedSets(Closing):
         before = self._known.get(name)
         if before is not None and before.type == kind:
             return
-        known = self._known[name] = _Known.empty(family, kind)
+        known = self._known[name] = _SetState.empty(family, kind)
         known.count = int.from_bytes(attributes.get(messages.SET_COUNT, _UNCOUNTED), "big")
 
     def info(self, name: str) -> SetInfo | None:
@@ -225,7 +225,7 @@ class NamedSets(Closing):
             raise
         known.count += difference
 
-    def _undo(self, known: _Known, name: str) -> None:
+    def _undo(self, known: _SetState, name: str) -> None:
         """The memory is not what the kernel has: the next reading makes it so."""
         if known.ranges is not None:
             known.ranges = intervals.Intervals(known.family)
@@ -238,12 +238,12 @@ class NamedSets(Closing):
                 return family
         raise KernelError(errno.ENOENT, f"look up set {name}", "not ours by its name")
 
-    def _find(self, name: str) -> _Known | None:
+    def _find(self, name: str) -> _SetState | None:
         if name not in self._known:
             self.names()
         return self._known.get(name)
 
-    def _get(self, name: str) -> _Known:
+    def _get(self, name: str) -> _SetState:
         known = self._find(name)
         if known is None:
             raise KernelError(errno.ENOENT, f"look up set {name}")
