@@ -26,8 +26,8 @@ from linux import link_values, routes, rtnl
 from linux.closing import Closing
 from linux.monitor.events import UNREADABLE, AddressChanged, Event, LinkChanged, Overrun, decode
 from linux.netlink.answers import split
-from linux.netlink.filters import without_routes_of
-from linux.netlink.socket import Program, Socket
+from linux.netlink.filters import Program, without_routes_of
+from linux.netlink.socket import Socket
 
 LINKS = (rtnl.GROUP_LINK,)
 ADDRESSES = (rtnl.GROUP_IPV4_ADDRESS, rtnl.GROUP_IPV6_ADDRESS)

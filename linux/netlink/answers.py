@@ -71,10 +71,16 @@ def read_error(body: bytes) -> tuple[int, str]:
         return 0, ""
     # The refused request's header follows the code; its payload too, unless the kernel capped it.
     offset = 4 + m.HEADER.size
-    return -code, extended_text(body, offset) or extended_text(body, 4 + ((length + 3) & ~3))
+    return -code, _extended_text(body, offset) or _extended_text(body, 4 + ((length + 3) & ~3))
 
 
-def extended_text(body: bytes, offset: int) -> str:
+def read_done(body: bytes) -> tuple[int, str]:
+    """Errno and text of the end of a dump; (0, "") if it went well."""
+    code = -struct.unpack_from("=i", body)[0] if len(body) >= 4 else 0
+    return (code, _extended_text(body, 4)) if code else (0, "")
+
+
+def _extended_text(body: bytes, offset: int) -> str:
     """The kernel's own sentence, in the attributes from `offset` on."""
     if offset >= len(body):
         return ""

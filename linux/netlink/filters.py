@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from socket import AF_INET6
 
 from linux import rtnl
-from linux.netlink.socket import Program
+
+Program = Sequence[tuple[int, int, int, int]]
+"""Instructions of a filter: (code, jump if true, jump if false, number)."""
 
 _LOAD, _LOAD_HALF, _LOAD_BYTE = 0x20, 0x28, 0x30  # at an offset in the message
 _EQUAL, _BITS = 0x15, 0x45  # jumps: equal, or some of the bits set

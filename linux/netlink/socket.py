@@ -20,12 +20,14 @@ import socket
 import struct
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 from linux import netns
 from linux.closing import Closing
 from linux.errors import KernelError
 from linux.netlink import wire as m
-from linux.netlink.answers import Message, Result, extended_text, read_error, split
+from linux.netlink.answers import Message, Result, read_done, read_error, split
+from linux.netlink.filters import Program
 
 NETLINK_ROUTE, NETLINK_NETFILTER = 0, 12
 _SOL_NETLINK = 270
@@ -33,14 +35,18 @@ _ADD_MEMBERSHIP, _CAP_ACK, _EXT_ACK, _STRICT_CHECK = 1, 10, 11, 12
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE, _SO_ATTACH_FILTER = 32, 33, 26
 _INSTRUCTION = struct.Struct("=HBBI")
 _BUFFER = 8 << 20
-_SEND_CHUNK = 1 << 20
 _RECEIVE = 1 << 18
 _DUMP_TRIES = 20
-_SPACES = threading.local()
 
 
-Program = Sequence[tuple[int, int, int, int]]
-"""Instructions of a filter: (code, jump if true, jump if false, number)."""
+class _Space(threading.local):
+    """A thread's space to receive in: made anew each time, malloc would map and unmap it."""
+
+    def __init__(self) -> None:
+        self.buffer = bytearray(_RECEIVE)
+
+
+_SPACE = _Space()
 
 
 class Socket(Closing):
@@ -53,9 +59,7 @@ class Socket(Closing):
     def __init__(
         self, *, family: int = NETLINK_ROUTE, groups: Sequence[int] = (), timeout: float = 10.0
     ) -> None:
-        self._socket = socket.socket(
-            socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, family
-        )
+        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, family)
         self._sequence = 1
         try:
             # The kernel's own limit: with Python's, each call asks poll(2) first.
@@ -75,10 +79,8 @@ class Socket(Closing):
 
     def _option(self, level: int, option: int, value: int) -> None:
         # Older kernels and unprivileged users lack some; each only makes things faster or clearer.
-        try:
+        with suppress(OSError):
             self._socket.setsockopt(level, option, value)
-        except OSError:
-            pass
 
     def fileno(self) -> int:
         """The descriptor, for an event loop."""
@@ -90,10 +92,7 @@ class Socket(Closing):
         return int(self._socket.getsockname()[0])
 
     def attach_filter(self, program: Program) -> None:
-        """Receive only what a classic BPF program takes (socket(7), SO_ATTACH_FILTER).
-
-        Raises OSError.
-        """
+        """Receive only what a program takes (socket(7), SO_ATTACH_FILTER). Raises OSError."""
         code = ctypes.create_string_buffer(b"".join(_INSTRUCTION.pack(*line) for line in program))
         header = struct.pack("@HP", len(program), ctypes.addressof(code))
         self._socket.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, header)
@@ -107,7 +106,7 @@ class Socket(Closing):
 
         BlockingIOError where there is none, or none came in time.
         """
-        space = _space()
+        space = _SPACE.buffer
         return bytes(memoryview(space)[: self._socket.recv_into(space)])
 
     def read_waiting(self) -> Iterator[list[Message] | None]:
@@ -138,7 +137,7 @@ class Socket(Closing):
         afterwards. Raises `KernelError` only if the socket itself fails (no buffers, no answer).
         """
         results: list[Result] = []
-        for first, batch in _batches(messages):
+        for first, batch in m.in_batches(messages):
             base = self._send_batch(batch)
             kinds = (m.HEADER.unpack_from(request)[1] for request in batch)
             fates = [Result(index, kind) for index, kind in enumerate(kinds, first)]
@@ -153,7 +152,7 @@ class Socket(Closing):
     def transact_all(self, messages: Sequence[bytes]) -> dict[int, Result]:
         """As `transact`, for very many that mostly go well: only the failures, by their index."""
         failed: dict[int, Result] = {}
-        for first, batch in _batches(messages):
+        for first, batch in m.in_batches(messages):
             base = self._send_batch(batch)
             for place, kind, body in self._answers(base, len(batch)):
                 code, detail = read_error(body) if kind == m.NLMSG_ERROR else (0, "")
@@ -220,16 +219,11 @@ class Socket(Closing):
                 if seen != sequence:
                     continue
                 torn = torn or bool(flags & m.NLM_F_DUMP_INTR)
-                if kind == m.NLMSG_DONE:
-                    code = -struct.unpack_from("=i", body)[0] if len(body) >= 4 else 0
+                if kind in (m.NLMSG_DONE, m.NLMSG_ERROR):
+                    code, detail = (read_done if kind == m.NLMSG_DONE else read_error)(body)
                     if code > 0:
-                        raise KernelError(code, what or "netlink dump", extended_text(body, 4))
-                    return None if torn else objects
-                if kind == m.NLMSG_ERROR:
-                    code, detail = read_error(body)
-                    if code:
                         raise KernelError(code, what or "netlink dump", detail)
-                    return objects
+                    return None if torn else objects
                 if kind > m.NLMSG_OVERRUN:
                     objects.append((kind, body))
 
@@ -248,26 +242,6 @@ class Socket(Closing):
         except OSError as error:
             raise KernelError(error.errno or errno.EIO, what or "netlink answer") from error
         return split(data)
-
-
-def _batches(messages: Sequence[bytes]) -> Iterator[tuple[int, Sequence[bytes]]]:
-    """The messages in parts that fit one datagram, each with the index of its first."""
-    first = size = 0
-    for index, message in enumerate(messages):
-        if size and size + len(message) > _SEND_CHUNK:
-            yield first, messages[first:index]
-            first, size = index, 0
-        size += (len(message) + 3) & ~3
-    if size:
-        yield first, messages[first:]
-
-
-def _space() -> bytearray:
-    """This thread's space to receive in: made anew each time, malloc would map and unmap it."""
-    space: bytearray | None = getattr(_SPACES, "space", None)
-    if space is None:
-        space = _SPACES.space = bytearray(_RECEIVE)
-    return space
 
 
 def open_in_netns(fd: int, *, groups: Sequence[int] = (), timeout: float = 10.0) -> Socket:

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 HEADER = struct.Struct("=IHHII")  # length, type, flags, sequence, port
 _FLAGS, _SEQUENCE = struct.Struct("=H"), struct.Struct("=I")
 _ATTRIBUTE = struct.Struct("=HH")  # length, type
+_DATAGRAM = 1 << 20
 _PAD = (b"", b"\0\0\0", b"\0\0", b"\0")
 
 NLM_F_REQUEST, NLM_F_MULTI, NLM_F_ACK, NLM_F_ECHO = 0x1, 0x2, 0x4, 0x8
@@ -47,6 +48,18 @@ def pack_batch(requests: Sequence[bytes], base: int, acknowledged: int) -> bytea
         if place == acknowledged:
             _FLAGS.pack_into(batch, start + 6, _FLAGS.unpack_from(request, 6)[0] | NLM_F_ACK)
     return batch
+
+
+def in_batches(messages: Sequence[bytes]) -> Iterator[tuple[int, Sequence[bytes]]]:
+    """The messages in parts that fit one datagram, each with the index of its first."""
+    first = size = 0
+    for index, message in enumerate(messages):
+        if size and size + len(message) > _DATAGRAM:
+            yield first, messages[first:index]
+            first, size = index, 0
+        size += (len(message) + 3) & ~3
+    if size:
+        yield first, messages[first:]
 
 
 def attribute(kind: int, value: bytes) -> bytes:

@@ -102,7 +102,7 @@ def test_each_message_of_a_batch_has_its_own_fate(host: Namespace) -> None:
 def test_of_many_only_the_failures_are_told(
     host: Namespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(netlink.socket, "_SEND_CHUNK", 1000)
+    monkeypatch.setattr(wire, "_DATAGRAM", 1000)
     holes = [Route(dst, type="blackhole") for dst in ip_network("10.66.0.0/24").subnets(6)]
     far = Route(ip_network("10.67.0.0/26"), (NextHop(IPv4Address("192.0.2.1"), 1),))
     messages = [routes.add(route) for route in holes]
