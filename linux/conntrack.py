@@ -23,10 +23,11 @@ import errno
 import math
 import re
 import struct
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from linux.errors import KernelError
+from linux.netlink import Result
 from linux.netlink import wire as m
 from linux.netlink.socket import NETLINK_NETFILTER, Socket
 from linux.rtnl import IPAddress, family_of
@@ -113,11 +114,8 @@ def _delete_filtered(
     for address, pair in zip(addresses, zip(results[::2], results[1::2], strict=True), strict=True):
         if any(result.errno in _UNSUPPORTED for result in pair):
             left.append(address)
-            continue
-        for result in pair:
-            error = result.error(f"delete connections of {address}")
-            if error is not None and error.errno != errno.ENOENT:
-                errors.append(error)
+        else:
+            errors += _failures(pair, f"delete connections of {address}")
     return left
 
 
@@ -149,10 +147,15 @@ def _delete_listed(
             key += m.attribute(_ZONE, flow[_ZONE])
         messages.append(m.message(_DELETE, 0, head + key))
     what = f"delete connections of {', '.join(map(str, addresses))}"
-    for result in sock.transact(messages):
+    errors += _failures(sock.transact(messages), what)
+
+
+def _failures(results: Iterable[Result], what: str) -> Iterator[KernelError]:
+    """The errors of deletes; a flow that is gone is none."""
+    for result in results:
         error = result.error(what)
         if error is not None and error.errno != errno.ENOENT:
-            errors.append(error)
+            yield error
 
 
 def _source(flow_tuple: bytes) -> bytes:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import errno
 from socket import AF_INET
 
-from linux.errors import KernelError
 from linux.netlink import wire as m
 from linux.netlink.socket import NETLINK_NETFILTER, Socket
 
@@ -34,10 +33,7 @@ def has_match(name: str, revision: int) -> bool:
     for kind, number in ((_REVISION, revision), (_TYPE, _MATCH)):
         body += m.attribute(kind, number.to_bytes(4, "big"))
     with Socket(family=NETLINK_NETFILTER) as socket:
-        result = socket.transact([m.message(_GET, m.NLM_F_REQUEST | m.NLM_F_ACK, body)])[0]
+        result = socket.transact([m.message(_GET, 0, body)])[0]
     if result.errno in _ABSENT:
         return False
-    error: KernelError | None = result.error(f"look for the xtables match {name}")
-    if error is not None:
-        raise error
-    return True
+    return result.check(f"look for the xtables match {name}").ok

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 
 from linux.errors import KernelError
 from linux.netlink import wire as m
@@ -108,27 +108,28 @@ class Connection(Socket):
 
     def objects(self, kind: int, family: Family, table: str) -> list[m.Attributes]:
         """All chains, rules or sets of a table. Raises `KernelError`."""
-        encoded_name = table.encode() + b"\0"
-        get = messages.request(kind, 0, family, m.text(1, table))
-        listed = (m.parse_attributes(body, 4) for _, body in self.dump(get, f"list table {table}"))
-        return [attributes for attributes in listed if attributes.get(1) == encoded_name]
+        name = table.encode() + b"\0"
+        listed = self._list(kind, family, m.text(1, table), f"list table {table}")
+        return [attributes for attributes in listed if attributes.get(1) == name]
 
     def rules(self, family: Family, table: str, chain: str) -> list[m.Attributes]:
         """The rules of one chain; none where it does not exist."""
-        get = messages.request(messages.GETRULE, 0, family, messages.chain_place(table, chain))
-        encoded_name = chain.encode() + b"\0"
-        listed = (m.parse_attributes(body, 4) for _, body in self.dump(get, f"list {chain}"))
-        return [each for each in listed if each.get(messages.RULE_CHAIN) == encoded_name]
+        place, name = messages.chain_place(table, chain), chain.encode() + b"\0"
+        listed = self._list(messages.GETRULE, family, place, f"list {chain}")
+        return [each for each in listed if each.get(messages.RULE_CHAIN) == name]
 
     def elements(self, family: Family, table: str, name: str) -> list[m.Attributes]:
         """The elements of a set or map. Raises `KernelError` (ENOENT)."""
         body = m.text(1, table) + m.text(messages.ELEMENTS_SET, name)
-        get = messages.request(messages.GETSETELEM, 0, family, body)
-        entries = []
-        for _, answer in self.dump(get, f"list set {name}"):
-            listed = m.parse_attributes(answer, 4).get(messages.ELEMENTS, b"")
-            entries += [m.parse_attributes(data) for _, data in m.iterate_attributes(listed)]
-        return entries
+        return [
+            m.parse_attributes(data)
+            for part in self._list(messages.GETSETELEM, family, body, f"list set {name}")
+            for _, data in m.iterate_attributes(part.get(messages.ELEMENTS, b""))
+        ]
+
+    def _list(self, kind: int, family: Family, body: bytes, what: str) -> Iterator[m.Attributes]:
+        answers = self.dump(messages.request(kind, 0, family, body), what)
+        return (m.parse_attributes(answer, 4) for _, answer in answers)
 
 
 async def to_its_end(work: Awaitable[None]) -> None:
