@@ -76,8 +76,6 @@ async def _run(arguments: Sequence[str], stdin: bytes, limit: float) -> bytes:
             stderr=asyncio.subprocess.PIPE,
             env=environment,
         )
-    except FileNotFoundError as error:
-        raise CommandError(name, 127, "the program is not installed") from error
     except (OSError, RuntimeError) as error:
         raise _not_started(name, error) from error
     try:
@@ -134,8 +132,6 @@ class Prepared:
         try:
             try:
                 process = process or self._start()
-            except FileNotFoundError as error:
-                raise CommandError(name, 127, "the program is not installed") from error
             except OSError as error:
                 raise _not_started(name, error) from error
             work = asyncio.to_thread(process.communicate, stdin, self._limit)
@@ -192,10 +188,12 @@ class Prepared:
 
 
 def _not_started(name: str, error: OSError | RuntimeError) -> CommandError:
-    """No descriptor, process or thread is left for it (EMFILE, EAGAIN, ENOMEM).
+    """It is not there, or no descriptor, process or thread is left (EMFILE, EAGAIN, ENOMEM).
 
     A thread that cannot be started, for the program's end or input, is a RuntimeError.
     """
+    if isinstance(error, FileNotFoundError):
+        return CommandError(name, 127, "the program is not installed")
     return CommandError(name, 126, f"it cannot be started: {error}")
 
 
