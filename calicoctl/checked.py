@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import click
 
-from calicoctl.client import prepare
 from calicoctl.documents import InputDocument
 from calicoctl.no_effect import no_effect
+from calicoctl.preparing import prepare
 from calicoctl.unenforced import notices, refused
 from libcalico.errors import InvalidValue, MuslinError
 from libcalico.model.base.meta import API_VERSION

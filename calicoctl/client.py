@@ -16,10 +16,9 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace as replaced
 
-from msgspec.structs import replace
-
 from calicoctl import aliases, effects
 from calicoctl.output import Result, in_order
+from calicoctl.preparing import fresh_resource, over_stored, with_defaults
 from libcalico.commit_confirmed import unconfirmed
 from libcalico.datastore.interface import (
     ABSENT,
@@ -32,17 +31,13 @@ from libcalico.datastore.interface import (
     Selection,
 )
 from libcalico.errors import AlreadyExists, InvalidValue, MuslinError, NotFound
-from libcalico.model.base.meta import Metadata, stamp
-from libcalico.model.defaults import apply_defaults
+from libcalico.model import Resource
 from libcalico.model.keys import ResourceKey
-from libcalico.model.kinds import KINDS, Resource, key_of
+from libcalico.model.kinds import key_of
 from libcalico.model.resources.policy import (
     OLD_PREFIX,
     POLICY_KINDS,
-    GlobalNetworkPolicy,
-    NetworkPolicy,
 )
-from libcalico.model.resources.pool import IPPool
 from libcalico.model.resources.profile import DEFAULT_ALLOW
 
 UPDATE_TRIES = 5
@@ -50,36 +45,6 @@ RETRY_SECONDS = 1.0
 
 KUBERNETES_POLICIES = "knp.default."
 """How the policies begin that the Kubernetes API owns: `libcalico.conversion.POLICY_PREFIX`."""
-
-
-def prepare(resource: Resource, namespace: str) -> Resource:
-    """The input with namespace, generated name and defaults filled in.
-
-    `namespace` is `-n`, or empty. Raises `MuslinError` when the two do not fit.
-    """
-    resource = apply_defaults(_with_namespace(resource, namespace))
-    if not resource.metadata.name:
-        raise InvalidValue("metadata.name", "", "a name is required", resource.kind)
-    return resource
-
-
-def _with_namespace(resource: Resource, namespace: str) -> Resource:
-    own = resource.metadata.namespace
-    if not KINDS[resource.kind].namespaced:
-        if own:
-            raise MuslinError(
-                "namespace should not be specified for a non-namespaced resource."
-                f" {resource.kind} is not a namespaced resource"
-            )
-        if namespace:
-            raise MuslinError(f"{resource.kind} is not namespaced")
-        return resource
-    if own and namespace and own != namespace:
-        raise MuslinError(
-            f"resource namespace does not match client namespace. {own} != {namespace}"
-        )
-    metadata = replace(resource.metadata, namespace=own or namespace or "default")
-    return replace(resource, metadata=metadata)
 
 
 def _refuse_read_only(key: ResourceKey, operation: str) -> None:
@@ -108,7 +73,7 @@ class Client:
             raise NotFound(f"resource does not exist: {key}")
         if entry.broken:
             raise _unreadable(entry)
-        return _completed(entry)
+        return with_defaults(entry)
 
     async def _find(self, key: ResourceKey) -> Entry | None:
         """The entry of a resource; a policy may still lie under the key of an older release."""
@@ -141,7 +106,7 @@ class Client:
         What cannot be read is named in `Result.broken`, beside what can.
         """
         listing = await self.store.list(Selection(kind, namespace=namespace))
-        kept = [_completed(entry) for entry in listing.entries if not entry.broken]
+        kept = [with_defaults(entry) for entry in listing.entries if not entry.broken]
         entries = in_order(kind, kept)
         broken = [f"{key}: {reason}" for key, reason in listing.broken]
         return Result(kind, entries, listing=True, revision=listing.revision, broken=broken)
@@ -150,7 +115,7 @@ class Client:
         """Store a new resource; raises `AlreadyExists`."""
         key = key_of(resource)
         _refuse_read_only(key, "Create")
-        fresh = _fresh(resource)
+        fresh = fresh_resource(resource)
         if await self._find(key) is not None:
             raise AlreadyExists(f"resource already exists: {key}")
         guards = await effects.before_create(self.store, fresh, self._allow_overlap)
@@ -165,7 +130,7 @@ class Client:
         """Replace a resource that exists; raises `NotFound`, or `MuslinError` when out of date."""
         version = resource.metadata.resourceVersion
         await self.modify(
-            key_of(resource), lambda old: _merged(resource, old), "Update", version, True
+            key_of(resource), lambda old: over_stored(resource, old), "Update", version, True
         )
 
     async def modify(
@@ -226,7 +191,7 @@ class Client:
                 return
 
             def change(old: Resource) -> Resource:
-                return unconfirmed(_merged(resource, old), old, within)
+                return unconfirmed(over_stored(resource, old), old, within)
 
             version = resource.metadata.resourceVersion
             await self.modify(key_of(resource), change, "Update", version)
@@ -261,31 +226,3 @@ def _out_of_date(version: str, stored: Entry) -> MuslinError:
 
 def _unreadable(entry: Entry) -> MuslinError:
     return MuslinError(f"the datastore holds a value that cannot be read: {entry.broken}")
-
-
-def _completed(entry: Entry) -> Entry:
-    if not isinstance(entry.value, (IPPool, NetworkPolicy, GlobalNetworkPolicy)):
-        return entry
-    return Entry(entry.key, apply_defaults(entry.value), entry.revision, entry.raw)
-
-
-def _fresh(resource: Resource) -> Resource:
-    given = resource.metadata
-    metadata = Metadata(
-        name=given.name,
-        namespace=given.namespace,
-        labels=given.labels,
-        annotations=given.annotations,
-    )
-    return stamp(replace(resource, metadata=metadata))
-
-
-def _merged(resource: Resource, stored: Resource) -> Resource:
-    if stored is None:
-        return _fresh(resource)
-    metadata = replace(
-        stored.metadata,
-        labels=resource.metadata.labels,
-        annotations=resource.metadata.annotations,
-    )
-    return replace(resource, metadata=metadata)

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from calicoctl import columns, tabwriter
+from calicoctl import cells, columns, tabwriter
 from libcalico.datastore.interface import Entry
 from libcalico.errors import MuslinError
 from libcalico.model.base.meta import API_VERSION
@@ -115,7 +115,7 @@ def as_yaml(results: Sequence[Result], export: bool = False) -> str:
 def as_tables(
     results: Sequence[Result],
     style: str,
-    context: columns.Context,
+    context: cells.Context,
     with_namespace: bool,
 ) -> str:
     """`style` is `ps`, `wide` or `custom-columns=A,B`; raises `MuslinError` on unknown headings."""
@@ -151,7 +151,7 @@ class ListObject:
     items: list[object]
 
 
-def as_template(results: Sequence[Result], template: str, context: columns.Context) -> str:
+def as_template(results: Sequence[Result], template: str, context: cells.Context) -> str:
     """What a Go template makes of the results; raises `MuslinError`."""
     from calicoctl import gotemplate
 

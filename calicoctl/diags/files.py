@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from calicoctl.diags.archive import MOST_BYTES, Archive
-from calicoctl.diags.redact import harvest, is_secret_name, yaml_documents
+from calicoctl.diags.redact import harvest, yaml_documents
+from calicoctl.diags.secret_text import is_secret_name
 from libcalico.apiconfig import DatastoreConfig
 
 MOST_FILES = 500

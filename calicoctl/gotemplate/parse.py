@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 
 from calicoctl.gotemplate.functions import BUILT_IN, EXTRA
 from calicoctl.gotemplate.nodes import (
@@ -20,94 +19,32 @@ from calicoctl.gotemplate.nodes import (
     TemplateError,
     Text,
 )
+from calicoctl.gotemplate.tokens import Token, pieces
 
 REFUSED_ACTIONS = frozenset({"define", "template", "block"})
 REFUSED_FUNCTIONS = frozenset({"call", "html", "js", "urlquery"})
 KNOWN = frozenset(BUILT_IN) | EXTRA | {"and", "or"}
 
-_TOKEN = re.compile(
-    r"""(?P<space>\s+)
-    |(?P<string>"(?:[^"\\\n]|\\.)*")
-    |(?P<raw>`[^`]*`)
-    |(?P<char>'(?:[^'\\\n]|\\.)+')
-    |(?P<number>[-+]?(?:0[xX][0-9a-fA-F]+|[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?|\.[0-9]+)(?![\w.]))
-    |(?P<variable>\$\w*)
-    |(?P<field>\.\w+)
-    |(?P<dot>\.)
-    |(?P<word>\w+)
-    |(?P<sign>:=|=|\||,|\(|\))""",
-    re.VERBOSE,
-)
-Token = tuple[str, str]
-
 
 def parse(text: str) -> tuple[Node, ...]:
     """The nodes of a template; raises `TemplateError`."""
-    parser = _Parser(list(_pieces(text)))
+    parser = _Parser(list(pieces(text)))
     body, closing = parser.block(in_range=False)
     if closing:
         raise TemplateError(f"template: {{{{{closing[0][1]}}}}} without if, range or with")
     return body
 
 
-def _pieces(text: str) -> Iterator[str | list[Token]]:
-    """Text as `str`, actions as their tokens; trimming and comments done."""
-    at, trim = 0, False
-    while True:
-        start = text.find("{{", at)
-        plain = text[at:] if start < 0 else text[at:start]
-        if trim:
-            plain = plain.lstrip(" \t\r\n")
-        if start < 0:
-            yield plain
-            return
-        begin = start + 2
-        if text[begin : begin + 1] == "-" and text[begin + 1 : begin + 2].isspace():
-            plain = plain.rstrip(" \t\r\n")
-            begin += 2
-        yield plain
-        if text[begin:].lstrip().startswith("/*"):
-            end = text.find("*/", begin)
-            closing = re.compile(r"\s*(-?)}}").match(text, end + 2) if end >= 0 else None
-            if closing is None:
-                raise TemplateError("template: a comment is not closed by */}}")
-            at, trim = closing.end(), bool(closing[1])
-            continue
-        tokens, at, trim = _action(text, begin)
-        yield tokens
-
-
-def _action(text: str, at: int) -> tuple[list[Token], int, bool]:
-    tokens: list[Token] = []
-    spaced = True
-    while True:
-        closing = re.compile(r"(?:(?<=\s)-)?}}").match(text, at)
-        if closing:
-            return tokens, closing.end(), closing[0] != "}}"
-        match = _TOKEN.match(text, at)
-        if match is None or not match.lastgroup:
-            raise TemplateError(f"template: cannot read {text[at : at + 20]!r} inside {{{{ }}}}")
-        kind, value, at = match.lastgroup, match[0], match.end()
-        if kind == "space":
-            spaced = True
-            continue
-        # `.A .B` are two operands, `.A.B` is one: a field glued to its left joins it.
-        if kind == "field" and not spaced:
-            kind = "join"
-        tokens.append((kind, value))
-        spaced = False
-
-
 class _Parser:
     def __init__(self, pieces: list[str | list[Token]]) -> None:
-        self._pieces = pieces
+        self.pieces = pieces
         self._at = 0
 
     def block(self, in_range: bool) -> tuple[tuple[Node, ...], list[Token]]:
         """Nodes up to `end` or `else`, and that action's tokens; none at the end of the text."""
         nodes: list[Node] = []
-        while self._at < len(self._pieces):
-            piece = self._pieces[self._at]
+        while self._at < len(self.pieces):
+            piece = self.pieces[self._at]
             self._at += 1
             if isinstance(piece, str):
                 if piece:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from calicoctl.columns import go_text
+from calicoctl.cells import go_text
 from calicoctl.gotemplate.nodes import TemplateError
 
 

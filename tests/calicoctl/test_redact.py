@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calicoctl.diags.redact import Redactor, harvest, is_secret_name
+from calicoctl.diags.redact import Redactor, harvest
+from calicoctl.diags.secret_text import is_secret_name
 from tests.support.patience import HANG
 
 CANARY = "k4n4rYv0gel+42"

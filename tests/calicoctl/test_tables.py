@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from calicoctl import borders, columns, tabwriter
+from calicoctl import borders, cells, tabwriter
 
 
 def test_columns_are_padded_as_go_does_the_last_one_too() -> None:
@@ -62,4 +62,4 @@ def test_borders_centre_headings_and_set_plain_numbers_right() -> None:
     ],
 )
 def test_values_are_printed_as_go_templates_do(value: object, text: str) -> None:
-    assert columns.go_text(value) == text
+    assert cells.go_text(value) == text

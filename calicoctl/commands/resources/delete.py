@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import click
 
 from calicoctl.cli import datastore_options, file_options
-from calicoctl.client import Client, prepare
+from calicoctl.client import Client
 from calicoctl.commands.resources.common import (
     KindType,
     documents_of,
@@ -22,6 +22,7 @@ from calicoctl.commands.resources.common import (
     report,
 )
 from calicoctl.outcome import Outcome
+from calicoctl.preparing import prepare
 from calicoctl.session import Options, datastore
 from libcalico.errors import DatastoreUnavailable, MuslinError, NotFound
 from libcalico.model.keys import ResourceKey

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import click
 
-from calicoctl import columns, output
+from calicoctl import cells, output
 from calicoctl.cli import datastore_options, file_options
-from calicoctl.client import Client, prepare
+from calicoctl.client import Client
 from calicoctl.commands.resources.common import (
     KindType,
     documents_of,
@@ -19,6 +19,7 @@ from calicoctl.commands.resources.common import (
     renamed_of,
 )
 from calicoctl.output import Result
+from calicoctl.preparing import prepare
 from calicoctl.session import Options, datastore
 from libcalico.datastore.interface import Datastore
 from libcalico.errors import DatastoreUnavailable, MuslinError
@@ -91,7 +92,7 @@ async def _fetch(
     scope: str,
     style: str,
     options: Options,
-) -> tuple[list[Result], list[str], columns.Context]:
+) -> tuple[list[Result], list[str], cells.Context]:
     results: list[Result] = []
     errors: list[str] = []
     async with datastore(options) as store:
@@ -113,30 +114,30 @@ async def _fetch(
                 errors.append(str(error))
         template = style.startswith("go-template")
         nodes = any(result.kind == "Node" for result in results)
-        context = columns.Context()
+        context = cells.Context()
         if template or (nodes and style not in ("yaml", "json", "ps")):
             context = await _context(store)
     return results, errors, context
 
 
-async def _context(store: Datastore) -> columns.Context:
+async def _context(store: Datastore) -> cells.Context:
     try:
         entry = await store.get(ResourceKey("BGPConfiguration", "default"))
     except DatastoreUnavailable:
         raise
     except MuslinError:
         # Not permitted, or not readable: the table has Calico's default then.
-        return columns.Context()
+        return cells.Context()
     if entry is None or entry.value.spec.asNumber is None:
-        return columns.Context()
-    return columns.Context(str(entry.value.spec.asNumber))
+        return cells.Context()
+    return cells.Context(str(entry.value.spec.asNumber))
 
 
 def _show(
     results: Sequence[Result],
     style: str,
     export: bool,
-    context: columns.Context,
+    context: cells.Context,
     with_namespace: bool,
 ) -> None:
     if style == "json":
