@@ -37,8 +37,9 @@ from cni.install.binaries import (
     own_interpreter,
     remove_binaries,
 )
-from cni.install.configuration import CONFLIST_NAME, NetworkList, default_conflist, encoded
+from cni.install.configuration import CONFLIST_NAME, default_conflist, encoded
 from cni.install.files import opened
+from cni.install.list_versions import NetworkList
 from libcalico.process import paths
 
 __all__ = [

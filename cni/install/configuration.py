@@ -17,32 +17,20 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypedDict
 
 import msgspec
 
-from cni.client import NetworkError, networks, parse, parse_single, plugins
+from cni.client import NetworkError, networks, parse, parse_single
 from cni.install import credentials, template
-from cni.install.binaries import NAMES
 from cni.install.credentials import Credentials
 from cni.install.files import Folder, opened
+from cni.install.list_versions import NetworkList, find_plugin, settle_version, spoken_versions
 from cni.install.settings import LIST, SINGLE, VARIABLES, Settings
-from cni.request.errors import CNIError
-from cni.request.result import SUPPORTED_VERSIONS
 from libcalico.errors import NO_DOCUMENT, InvalidValue
 
 log = logging.getLogger(__name__)
 
 CONFLIST_NAME = LIST
-
-
-class NetworkList(TypedDict, total=False):
-    """The members of a network list that we set or read; a template may have more."""
-
-    name: str
-    cniVersion: str
-    cniVersions: list[str]
-    plugins: list[dict[str, object]]
 
 
 CHAINED: Mapping[str, Mapping[str, object]] = {
@@ -155,35 +143,6 @@ def file_name(settings: Settings, is_list: bool) -> str:
     return name
 
 
-def settle_version(
-    document: NetworkList, spoken: Mapping[str, Sequence[str]], *, offer_newest: bool = False
-) -> NetworkList:
-    """The list with versions that every plugin speaks (INS-11). Pure.
-
-    `spoken` holds what each plugin said; one that is missing is unknown, and keeps a list from
-    offering more. Raises NetworkError when the plugins have no version in common.
-    """
-    types = [str(plugin["type"]) for plugin in document["plugins"]]
-    said = [set(spoken[one]) for one in types if one in spoken]
-    common = [one for one in SUPPORTED_VERSIONS if all(one in each for each in said)]
-    if not common:
-        raise NetworkError(f"the plugins {', '.join(types)} speak no version in common")
-    settled = document.copy()
-    version = document.get("cniVersion") or "0.1.0"
-    if version in SUPPORTED_VERSIONS and version not in common:
-        older = [one for one in common if networks.version_key(one) < networks.version_key(version)]
-        settled["cniVersion"] = max(older or common, key=networks.version_key)
-        log.warning(
-            "cniVersion %s becomes %s: not every plugin of %s speaks it",
-            version, settled["cniVersion"], ", ".join(types),
-        )  # fmt: skip
-    if "cniVersions" in document:
-        settled["cniVersions"] = [one for one in document["cniVersions"] if one in common]
-    elif offer_newest and len(said) == len(types) and SUPPORTED_VERSIONS[-1] in common:
-        settled["cniVersions"] = [settled["cniVersion"], SUPPORTED_VERSIONS[-1]]
-    return settled
-
-
 def _template(settings: Settings) -> tuple[str, str]:
     if path := settings.values["CNI_NETWORK_CONFIG_FILE"]:
         try:
@@ -215,33 +174,11 @@ def _settled(settings: Settings, chosen: Plan, chained: Sequence[str]) -> bytes:
         return chosen.text.encode()
     document = msgspec.json.decode(chosen.text)
     if chosen.ours:
-        there = [name for name in chained if _found(settings, name)]
+        there = [name for name in chained if find_plugin(settings, name)]
         document["plugins"] += [dict(CHAINED[name]) for name in there]
     types = {plugin["type"] for plugin in document["plugins"]}
-    settled = settle_version(document, _spoken(settings, types), offer_newest=chosen.ours)
+    settled = settle_version(document, spoken_versions(settings, types), offer_newest=chosen.ours)
     return encoded(settled) if chosen.ours or settled != document else chosen.text.encode()
-
-
-def _found(settings: Settings, name: str) -> Path | None:
-    try:
-        return plugins.find(name, settings.bin_dirs)
-    except CNIError:
-        return None
-
-
-def _spoken(settings: Settings, types: set[str]) -> dict[str, list[str]]:
-    spoken: dict[str, list[str]] = {name: list(SUPPORTED_VERSIONS) for name in NAMES}
-    for name in sorted(types - spoken.keys()):
-        program = _found(settings, name)
-        if program is None:
-            places = ", ".join(map(str, settings.bin_dirs))
-            log.warning("the plugin %s is not in %s: pods will not start without it", name, places)
-            continue
-        try:
-            spoken[name] = plugins.versions(program)
-        except CNIError as error:
-            log.warning("the plugin %s does not say its versions: %s", name, error)
-    return spoken
 
 
 def _write_credentials(folder: Folder, gathered: Credentials) -> None:

@@ -53,11 +53,8 @@ class DelQueue:
         containers_changed: Callable[[Collection[str]], None] = lambda containers: None,
     ) -> None:
         """`containers_changed` gets, after each pass, the containers whose release still waits."""
-        self._directory, self._replay, self._containers_changed = (
-            directory,
-            replay,
-            containers_changed,
-        )
+        self._directory, self._replay = directory, replay
+        self._containers_changed = containers_changed
         self._directory_text = f"{directory}/"
         self._wake = asyncio.Event()
         self._released_at: dict[str, float] = {}

@@ -25,10 +25,10 @@ import itertools
 import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from ipaddress import ip_network
 from pathlib import Path
 from typing import NamedTuple
 
+from cni.node.felix_word import Word, status_file
 from libcalico import endpoint_files
 from libcalico.errors import MuslinError
 from libcalico.local.framing import Connection, connect_unix
@@ -42,8 +42,6 @@ from libcalico.local.node_api import (
     Stored,
     Unreleased,
 )
-from libcalico.model import ResourceKey
-from libcalico.model.codec import decode_value
 from libcalico.process import paths
 from libcalico.process.backoff import Backoff
 from libcalico.process.tasks import beside
@@ -61,49 +59,11 @@ class Subject(NamedTuple):
     container_id: str
 
 
-class _Word:
-    """felix's word, once it comes. A waiter that gives up leaves it to the others."""
-
-    __slots__ = ("_waiting", "said")
-
-    def __init__(self) -> None:
-        self.said: InForce | None = None
-        self._waiting: list[asyncio.Future[None]] = []
-
-    def say(self, message: InForce) -> None:
-        """Set the word; the first one counts."""
-        if self.said is None:
-            self.said = message
-            for waiter in self._waiting:
-                if not waiter.done():
-                    waiter.set_result(None)
-
-    def drop(self) -> None:
-        """Cancel all waits."""
-        for waiter in self._waiting:
-            waiter.cancel()
-
-    async def wait(self, timeout: float) -> None:
-        """Wait until the word has come; raises TimeoutError.
-
-        This costs one turn of the loop less than `shield`.
-        """
-        loop = asyncio.get_running_loop()
-        waiter: asyncio.Future[None] = loop.create_future()
-        self._waiting.append(waiter)
-        timer = loop.call_later(timeout, _expire, waiter)
-        try:
-            await waiter
-        finally:
-            timer.cancel()
-            self._waiting.remove(waiter)
-
-
 @dataclass(slots=True)
 class _Wait:
     """A wait for felix's word, and which of our questions it must answer."""
 
-    word: _Word
+    word: Word
     number: int
     wired: bool
     file: tuple[Path, bytes] | None = None
@@ -172,7 +132,8 @@ class FelixClient:
         if wait.word.said is not None:
             return
         if not self.connected and not self._path.exists():
-            wait.file = wait.file or self._file_of(subject)
+            offer = self._offers.get(subject)
+            wait.file = wait.file or (status_file(self._endpoint_status, offer) if offer else None)
             if wait.file is None:
                 return
             path, said = wait.file
@@ -191,30 +152,13 @@ class FelixClient:
         loop = asyncio.get_running_loop()
         wait.looking = loop.call_later(FILE_INTERVAL, self._look, wait, subject)
 
-    def _file_of(self, subject: Subject) -> tuple[Path, bytes] | None:
-        """The file of an endpoint and what it must say."""
-        offer = self._offers.get(subject)
-        if offer is None:
-            return None
-        key = ResourceKey("WorkloadEndpoint", subject.name, subject.namespace)
-        try:
-            spec = decode_value(key, offer.value.encode()).spec
-            networks = [ip_network(text) for text in spec.ipNetworks]
-        except (MuslinError, ValueError) as error:
-            log.warning("the endpoint offered cannot be read: %s", error)
-            return None
-        workload = f"{subject.namespace}/{spec.pod}" if spec.pod else spec.workload
-        name = endpoint_files.file_name((spec.orchestrator, workload, spec.endpoint))
-        said = endpoint_files.content(spec.interfaceName, spec.mac, networks)
-        return self._endpoint_status / name, said
-
     def expect(self, subject: Subject) -> None:
         """Ask for the word on an endpoint now; `in_force` collects it later."""
         if subject not in self._waits:
             self._send(self._question(subject, None))
 
-    def _question(self, subject: Subject, word: _Word | None, *, wired: bool = False) -> Await:
-        wait = self._waits[subject] = _Wait(word or _Word(), next(self._numbers), wired)
+    def _question(self, subject: Subject, word: Word | None, *, wired: bool = False) -> Await:
+        wait = self._waits[subject] = _Wait(word or Word(), next(self._numbers), wired)
         return Await(*subject, wait.number, wired)
 
     def stored(self, subject: Subject, revision: int) -> None:
@@ -295,11 +239,6 @@ class FelixClient:
         # A felix that was not restarted yet since the last upgrade repeats no number.
         if wait is not None and message.number in (0, wait.number):
             wait.word.say(message)
-
-
-def _expire(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_exception(TimeoutError())
 
 
 async def _pump(connection: Connection, outgoing: asyncio.Queue[Message]) -> None:

@@ -228,21 +228,14 @@ def _unlink(file: Path) -> None:
 
 
 def _read(file: Path) -> Record:
-    file_record = msgspec.json.decode(file.read_bytes(), type=_File)
+    saved = msgspec.json.decode(file.read_bytes(), type=_File)
     attachment = Attachment(
-        file_record.node,
-        file_record.network,
-        file_record.container,
-        file_record.ifname,
-        file_record.namespace,
-        file_record.pod,
+        saved.node, saved.network, saved.container, saved.ifname, saved.namespace, saved.pod
     )
-    addresses = tuple(parse_address(text) for text in file_record.addresses)
-    raw = bytes(file_record.endpoint)
+    addresses = tuple(parse_address(text) for text in saved.addresses)
+    raw = bytes(saved.endpoint)
     endpoint = decode_value(attachment.endpoint_key, raw) if raw != b"null" else None
-    return Record(
-        attachment, file_record.link, addresses, endpoint, file_record.netns, file_record.inode
-    )
+    return Record(attachment, saved.link, addresses, endpoint, saved.netns, saved.inode)
 
 
 def inode_of(path: str) -> str:

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from cni.pods.pod_requests import NOTHING, EndpointRequest, translations
+from cni.pods.endpoint_requests import NOTHING, EndpointRequest, translations
 from cni.pods.pod_source import PodFacts
 from cni.request.attachment import Attachment
 from ipam.allocator.requests import Companion

@@ -20,17 +20,15 @@ an attacker.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from ipaddress import ip_address, ip_interface, ip_network
+from ipaddress import ip_address, ip_interface
 
 import msgspec
 
 from cni.pods.pod_source import PodFacts
 from cni.request.errors import CNIError, Code
-from cni.request.reader import MAC_RULE, mac_address
 from cni.request.request import Request
-from cni.veth.orphan_veths import HOST_MAC
 from ipam.records.blocks import IPAddress
 from libcalico.errors import NO_DOCUMENT
 from libcalico.host_address import is_host
@@ -55,23 +53,6 @@ class AddressRequest:
     unmanaged: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class EndpointRequest:
-    """What a pod asks for beside its addresses; empty is nothing.
-
-    `mac` of the container's end; `floating` addresses to be translated to its own; `sources`,
-    networks whose addresses it wants to send from.
-    """
-
-    mac: str = ""
-    floating: tuple[IPAddress, ...] = ()
-    sources: tuple[str, ...] = ()
-
-
-NOTHING = EndpointRequest()
-_ANY: Mapping[int, IPAddress] = {4: ip_address("0.0.0.0"), 6: ip_address("::")}
-
-
 def address_request(request: Request, facts: PodFacts) -> AddressRequest:
     """The addresses that a pod asks for; raises CNIError 7 naming what cannot be honoured."""
     ipam = request.config.ipam
@@ -92,45 +73,6 @@ def address_request(request: Request, facts: PodFacts) -> AddressRequest:
     return AddressRequest(_families(request, facts), pools)
 
 
-def endpoint_request(request: Request, facts: PodFacts) -> EndpointRequest:
-    """What else a pod asks for; raises CNIError 7 naming what cannot be honoured."""
-    annotations = facts.annotations
-    hardware = PREFIX + "hwAddr" in annotations
-    floating = PREFIX + "floatingIPs" in annotations
-    sources = PREFIX + "allowedSourcePrefixes" in annotations
-    if not (hardware or floating or sources):
-        return NOTHING
-    return EndpointRequest(
-        _mac(annotations[PREFIX + "hwAddr"]) if hardware else "",
-        _floating(request, facts) if floating else (),
-        _sources(facts) if sources else (),
-    )
-
-
-def translations(
-    floating: Iterable[IPAddress], own: Sequence[IPAddress]
-) -> tuple[tuple[IPAddress, IPAddress], ...]:
-    """Pairs of floating address and the pod's own address of the same family.
-
-    Raises CNIError 7 where the pod has none of that family.
-    """
-    by_family = {address.version: address for address in own}
-    pairs = []
-    for address in floating:
-        if address.version not in by_family:
-            raise _refused(
-                "floatingIPs", str(address), f"of a family (IPv{address.version}) that the pod has"
-            )
-        pairs.append((address, by_family[address.version]))
-    return tuple(pairs)
-
-
-def check_families(requested: EndpointRequest, addressing: AddressRequest) -> None:
-    """Raise CNIError 7 for a floating address of a family that the pod will not have."""
-    if requested.floating:
-        translations(requested.floating, [_ANY[family] for family in addressing.families])
-
-
 def check_delegated(request: Request, facts: PodFacts) -> None:
     """Raise CNIError 7 where a pod wants addresses that another IPAM plugin cannot be asked for."""
     for name in ("ipAddrs", "ipAddrsNoIpam"):
@@ -143,40 +85,7 @@ def check_delegated(request: Request, facts: PodFacts) -> None:
             )
 
 
-def _mac(text: str) -> str:
-    mac = mac_address(text.strip())
-    if not mac:
-        raise _refused("hwAddr", text, MAC_RULE)
-    if mac == HOST_MAC:
-        raise _refused("hwAddr", text, "another address than the host's end of every pod has")
-    return mac
-
-
-def _floating(request: Request, facts: PodFacts) -> tuple[IPAddress, ...]:
-    if not request.config.floating_ips:
-        raise _not_allowed("floatingIPs", "floating_ips")
-    texts = _texts(facts.annotations, "floatingIPs")
-    rule = "a list of unicast IP addresses, each at most once"
-    try:
-        addresses = tuple(ip_address(text) for text in texts)
-    except ValueError:
-        raise _refused("floatingIPs", list(texts), rule) from None
-    if len(set(addresses)) != len(addresses) or not all(map(_usable, addresses)):
-        raise _refused("floatingIPs", list(texts), rule)
-    return addresses
-
-
-def _sources(facts: PodFacts) -> tuple[str, ...]:
-    texts = _texts(facts.annotations, "allowedSourcePrefixes")
-    try:
-        return tuple(str(ip_network(text, strict=False)) for text in texts)
-    except ValueError:
-        raise _refused(
-            "allowedSourcePrefixes", list(texts), "a list of networks in CIDR notation"
-        ) from None
-
-
-def _usable(address: IPAddress) -> bool:
+def is_usable(address: IPAddress) -> bool:
     """Whether packets to it may be led to a pod: not what every host keeps to itself."""
     return is_host(address) and not address.is_link_local
 
@@ -186,7 +95,7 @@ def _unmanaged_addresses(request: Request, facts: PodFacts) -> tuple[IPAddress, 
     if PREFIX + name not in facts.annotations:
         return ()
     if not request.config.addresses_without_ipam:
-        raise _not_allowed(name, "ip_addrs_no_ipam")
+        raise not_allowed(name, "ip_addrs_no_ipam")
     if PREFIX + "ipAddrs" in facts.annotations:
         raise CNIError(
             Code.INVALID_CONFIG,
@@ -194,8 +103,8 @@ def _unmanaged_addresses(request: Request, facts: PodFacts) -> tuple[IPAddress, 
             "of the pod",
         )
     addresses = _annotated_addresses(facts, name)
-    if not all(map(_usable, addresses)):
-        raise _refused(name, [str(address) for address in addresses], "a list of unicast addresses")
+    if not all(map(is_usable, addresses)):
+        raise refused(name, [str(address) for address in addresses], "a list of unicast addresses")
     return addresses
 
 
@@ -204,7 +113,7 @@ def _families(request: Request, facts: PodFacts) -> tuple[int, ...]:
     if named:
         unknown = [name for name in named if name not in FAMILIES]
         if unknown or len(set(named)) != len(named):
-            raise _refused("ipFamilies", list(named), "a list of IPv4 and IPv6, each at most once")
+            raise refused("ipFamilies", list(named), "a list of IPv4 and IPv6, each at most once")
         return tuple(sorted(FAMILIES[name] for name in named))
     ipam = request.config.ipam
     chosen = tuple(
@@ -219,13 +128,13 @@ def _families(request: Request, facts: PodFacts) -> tuple[int, ...]:
 
 
 def _annotated_addresses(facts: PodFacts, name: str) -> tuple[IPAddress, ...]:
-    texts = _texts(facts.annotations, name)
+    texts = texts_of(facts.annotations, name)
     try:
         addresses = tuple(ip_address(text) for text in texts)
     except ValueError:
-        raise _refused(name, list(texts), ONE_EACH) from None
+        raise refused(name, list(texts), ONE_EACH) from None
     if len({address.version for address in addresses}) != len(addresses):
-        raise _refused(name, list(texts), ONE_EACH)
+        raise refused(name, list(texts), ONE_EACH)
     return addresses
 
 
@@ -248,26 +157,29 @@ def _requested_addresses(request: Request) -> tuple[IPAddress, ...]:
 
 def _inherited(facts: PodFacts, name: str) -> tuple[str, ...]:
     """The pod's list, else its namespace's."""
-    return _texts(facts.annotations, name) or _texts(facts.namespace_annotations, name)
+    return texts_of(facts.annotations, name) or texts_of(facts.namespace_annotations, name)
 
 
-def _texts(annotations: Mapping[str, str], name: str) -> tuple[str, ...]:
+def texts_of(annotations: Mapping[str, str], name: str) -> tuple[str, ...]:
+    """The list of texts in an annotation; raises CNIError 7 for another value."""
     value = annotations.get(PREFIX + name)
     if value is None:
         return ()
     try:
         return tuple(msgspec.json.decode(value, type=list[str]))
     except NO_DOCUMENT:
-        raise _refused(name, value, 'a JSON list of strings, such as ["..."]') from None
+        raise refused(name, value, 'a JSON list of strings, such as ["..."]') from None
 
 
-def _refused(name: str, value: object, rule: str) -> CNIError:
+def refused(name: str, value: object, rule: str) -> CNIError:
+    """The error of an annotation whose value cannot be honoured."""
     return CNIError(
         Code.INVALID_CONFIG, f"annotation {PREFIX}{name}: {value!r} is not {rule}", "of the pod"
     )
 
 
-def _not_allowed(name: str, key: str) -> CNIError:
+def not_allowed(name: str, key: str) -> CNIError:
+    """The error of an annotation that `feature_control` does not allow."""
     return CNIError(
         Code.INVALID_CONFIG,
         f"annotation {PREFIX}{name} is not allowed here: requested feature is not enabled: {key}",

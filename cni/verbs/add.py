@@ -29,24 +29,22 @@ from dataclasses import replace
 from functools import partial
 
 from cni.node.daemon_context import READY_SECONDS, DaemonContext, check_node_known, check_node_name
-from cni.node.records import Record
 from cni.pods.endpoint import EndpointWriter
-from cni.pods.pod_requests import endpoint_request
+from cni.pods.endpoint_requests import endpoint_request
 from cni.request import chain, readiness_gates
 from cni.request.attachment import attachment_of, check_endpoint_name
-from cni.request.errors import CNIError, Code
 from cni.request.request import Request
 from cni.request.result import Interface, IPConfig, Result
 from cni.socket import call_log
 from cni.socket.trace import Trace
 from cni.verbs import address_source, datastore_release, delete, network_profile, policy_only
+from cni.verbs.add_confirmation import confirm, remember_attachment
 from cni.verbs.add_state import Adding, Identity, undo
 from cni.verbs.delegation import Line, destinations, is_delegated
 from cni.verbs.failures import DatastoreLimit, as_cni_error
 from cni.verbs.pod_veth import PodVeth, veth_spec
-from cni.verbs.sources import DelegatedAddresses, OwnAddresses, Source
+from cni.verbs.sources import DelegatedAddresses, Source
 from cni.veth import extra_routes, pod_end, wiring
-from ipam.allocator.requests import Granted
 from ipam.records.blocks import IPAddress
 from libcalico.errors import MuslinError
 from libcalico.model.keys import IPNetwork
@@ -104,8 +102,8 @@ async def _add(call: Adding) -> Result:
         if granted.addresses != addresses:
             again = replace(pair, reused=True)
             _wire_again(call, pod, veth, again, source, granted.addresses)
-    await _confirm(call, pod, pair, granted)
-    _remember(call, pod, source, granted.addresses)
+    await confirm(call, pod, pair, granted)
+    remember_attachment(call, pod, source, granted.addresses)
     own = _result(request, veth.spec, pair, granted.addresses, source.extra)
     return chain.chained(previous, chain.with_dns(request, own))
 
@@ -227,55 +225,6 @@ def _wire_again(
     _offer(call, pod)
     veth.configure(pair, addresses, _destinations(call, source))
     call.trace.mark("rewire")
-
-
-async def _confirm(call: Adding, pod: Identity, pair: wiring.VethPair, granted: Granted) -> None:
-    """Wait for felix, and lead packets to the pod; what is committed is felix's from here."""
-    context, attachment = call.context, call.attachment
-    if pod.wait:
-        await _in_force(call, pod)
-        routes = context.felix.routes(pod.subject)
-        wiring.add_host_routes(context.host, attachment.host_interface, pair.host, routes)
-        call.trace.mark("in_force")
-    context.felix.stored(pod.subject, granted.revision_of(attachment.endpoint_key))
-    context.journal.drop(call.request)
-    if not is_delegated(call.request):
-        context.memory.keep(attachment, granted)
-
-
-async def _in_force(call: Adding, pod: Identity) -> None:
-    felix, attachment = call.context.felix, call.attachment
-    try:
-        refusal = await felix.in_force(pod.subject, pod.wait)
-    except TimeoutError:
-        state = "did not report it" if felix.connected else "cannot be reached"
-        raise CNIError(
-            Code.TRY_AGAIN_LATER,
-            f"routes and policy of {attachment} were not in force within {pod.wait:g} s",
-            f"calico-felix {state}; look at its log and http://localhost:9099/readiness",
-        ) from None
-    if refusal:
-        raise CNIError(Code.TRY_AGAIN_LATER, f"felix cannot put {attachment} in force: {refusal}")
-
-
-def _remember(call: Adding, pod: Identity, source: Source, addresses: Sequence[IPAddress]) -> None:
-    """Keep what an operator may delete of it while it runs (cni.node.records), and log the ADD."""
-    assert pod.writer.written is not None
-    attachment = call.attachment
-    link = attachment.host_interface
-    ours = tuple(addresses) if isinstance(source, OwnAddresses) else ()
-    call.context.records.remember(Record(attachment, link, ours, pod.writer.written.value))
-    call.trace.afterwards(
-        lambda: log.info(
-            "attachment added",
-            extra={
-                "attachment": str(attachment),
-                "container": attachment.container_id,
-                "addresses": ",".join(map(str, addresses)),
-                "link": link,
-            },
-        )
-    )
 
 
 def _result(

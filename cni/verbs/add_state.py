@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from cni.node.daemon_context import DaemonContext
 from cni.node.felix_client import Subject
 from cni.pods.endpoint import EndpointWriter
-from cni.pods.pod_requests import EndpointRequest
+from cni.pods.endpoint_requests import EndpointRequest
 from cni.pods.pod_source import PodFacts
 from cni.request.attachment import Attachment
 from cni.request.request import Request

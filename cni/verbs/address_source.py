@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable
 
 from cni.pods.endpoint import EndpointWriter
-from cni.pods.pod_requests import AddressRequest, address_request, check_delegated, check_families
+from cni.pods.endpoint_requests import check_families
+from cni.pods.pod_requests import AddressRequest, address_request, check_delegated
 from cni.request.attachment import Attachment
 from cni.request.errors import CNIError, Code
 from cni.verbs.add_state import Adding, Identity

@@ -27,26 +27,27 @@ from cni.request.errors import CNIError, Code
 from cni.request.request import Request
 from cni.socket.trace import Trace
 from cni.verbs import delete, policy_only
-from cni.verbs.comparison import (
-    Complaint,
-    Expected,
+from cni.verbs.attachment_state import (
     HostSide,
     PodSide,
     Stored,
+    host_side,
+    pod_side,
+    read_stored,
+    remains,
+)
+from cni.verbs.comparison import (
+    Complaint,
+    Expected,
     expected_of,
     host_complaints,
     pod_complaints,
-    remains,
     stored_complaints,
 )
 from cni.verbs.delegation import Delegate, Line, is_delegated
 from cni.verbs.failures import as_cni_error
 from cni.veth.pod_end import open_pod
-from ipam.records import blocks, handles
-from libcalico.errors import DatastoreUnavailable, MuslinError
-from libcalico.model import WorkloadEndpoint
-from libcalico.model.keys import HandleKey, Key
-from linux import addresses, links, neighbours, routes
+from libcalico.errors import MuslinError
 from linux.errors import KernelError
 from linux.netlink import Socket
 
@@ -145,9 +146,13 @@ async def _settled(
 ) -> tuple[_Kernel, list[Complaint]]:
     """The kernel's facts, as soon as felix has made or repaired its part of them."""
     loop, pause = asyncio.get_running_loop(), 0.02
+    ips = [address.ip for address in expected.addresses]
     with open_pod(netns_fd) as pod:
         while True:
-            kernel = _Kernel(host_side(host, expected), pod_side(pod, expected.attachment.ifname))
+            kernel = _Kernel(
+                host_side(host, expected.attachment.host_interface, ips),
+                pod_side(pod, expected.attachment.ifname),
+            )
             complaints = kernel.complaints(expected, born)
             final = not complaints or not all(complaint.settles for complaint in complaints)
             if final or loop.time() + pause > until:
@@ -182,7 +187,8 @@ async def _without_namespace(
             "the network namespace of CNI_NETNS does not exist, and the datastore does not "
             "answer, try again later",
         )
-    host = host_side(context.host, expected)
+    ips = [address.ip for address in expected.addresses]
+    host = host_side(context.host, expected.attachment.host_interface, ips)
     _refuse_unknown(context, request, host, stored)
     raise CNIError(
         Code.CALICO,
@@ -209,55 +215,3 @@ def _held(
     yield from remains(mark, host, stored, request.container_id)
     if context.journal.holds(request):
         yield "a release that waits for the datastore"
-
-
-# Gathering
-
-
-def pod_side(pod: Socket, ifname: str) -> PodSide:
-    """The container's end, read through a socket inside. Raises KernelError."""
-    pod_links = links.by_name(links.dump(pod))
-    link = pod_links.get(ifname)
-    if link is None:
-        return PodSide()
-    return PodSide(
-        link,
-        frozenset(each.index for each in pod_links.values() if each.kind == "veth"),
-        tuple(addresses.dump(pod, link.index)),
-        tuple(routes.dump(pod)),
-        tuple(neighbours.dump(pod, index=link.index)),
-    )
-
-
-def host_side(host: Socket, expected: Expected) -> HostSide:
-    """The host's end and routes. Raises KernelError."""
-    return HostSide(
-        links.get(host, expected.attachment.host_interface),
-        {address.ip: routes.lookup(host, address.ip) for address in expected.addresses},
-    )
-
-
-async def read_stored(
-    context: DaemonContext, attachment: Attachment, until: float
-) -> Stored | None:
-    """What the datastore has of an attachment; None if it does not answer in time."""
-    key, handle_key = attachment.endpoint_key, HandleKey(attachment.handle_id)
-    try:
-        async with asyncio.timeout_at(until):
-            entries = await context.store.get_many([key, handle_key])
-            handle = entries[handle_key]
-            block_keys: list[Key] = [*handles.block_keys(handle.value)] if handle else []
-            stored = await context.store.get_many(block_keys) if block_keys else {}
-    except (DatastoreUnavailable, TimeoutError) as error:
-        log.info("the datastore could not be compared: %s", str(error) or "timeout")
-        return None
-    endpoint = entries[key]
-    value: WorkloadEndpoint | None = endpoint.value if endpoint else None
-    addresses = frozenset(
-        allocation.address
-        for entry in stored.values()
-        if entry is not None
-        for allocation in blocks.allocations(entry.value)
-        if allocation.handle_id == attachment.handle_id
-    )
-    return Stored(value, addresses)

@@ -17,8 +17,8 @@ Source: docs/reference/cni.md#check; CAL-02, CAL-03.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from cni.pods.endpoint import NETWORK_ANNOTATION
 from cni.request.attachment import Attachment
@@ -26,16 +26,14 @@ from cni.request.errors import CNIError, Code
 from cni.request.request import Request
 from cni.request.result import Interface4or6
 from cni.request.result_decoding import decode
+from cni.verbs.attachment_state import HostSide, PodSide, Stored
 from cni.verbs.delegation import destinations, is_delegated
 from cni.veth.orphan_veths import HOST_MAC
 from cni.veth.pod_end import EVERYTHING, GATEWAYS
 from ipam.records.blocks import IPAddress
 from libcalico.model import WorkloadEndpoint
 from libcalico.model.keys import IPNetwork
-from linux.addresses import Address
 from linux.links import Link
-from linux.neighbours import Neighbour
-from linux.routes import Route
 
 # Not rp_filter: felix sets it as the pod's own source prefixes ask.
 HOST_INET = {"forwarding": 1, "proxy_arp": 1, "route_localnet": 1}
@@ -68,33 +66,6 @@ class Expected:
     def families(self) -> list[int]:
         """The IP versions of the addresses."""
         return sorted({address.version for address in self.addresses})
-
-
-@dataclass(frozen=True, slots=True)
-class PodSide:
-    """The container's end: `link` is CNI_IFNAME, `veths` the indexes of all its veth ends."""
-
-    link: Link | None = None
-    veths: frozenset[int] = frozenset()
-    addresses: tuple[Address, ...] = ()
-    routes: tuple[Route, ...] = ()
-    neighbours: tuple[Neighbour, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class HostSide:
-    """The host's end, and the route by which the host reaches each address."""
-
-    link: Link | None = None
-    routes: Mapping[IPAddress, Route | None] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """What the datastore has: the pod's endpoint, and what this attachment's handle holds."""
-
-    endpoint: WorkloadEndpoint | None = None
-    addresses: frozenset[IPAddress] = frozenset()
 
 
 def expected_of(request: Request, attachment: Attachment) -> Expected:
@@ -275,14 +246,3 @@ def _is_unmanaged(attachment: Attachment, endpoint: WorkloadEndpoint | None) -> 
     if endpoint is None or endpoint.spec.containerID != attachment.container_id:
         return False
     return NETWORK_ANNOTATION in (endpoint.metadata.annotations or {})
-
-
-def remains(expected_mark: str, host: HostSide, stored: Stored, container_id: str) -> list[str]:
-    """What is still held for a container whose own end is gone; nothing means: unknown (ERR-06)."""
-    remaining = []
-    if host.link is not None and host.link.alias == expected_mark:
-        remaining.append(f"host interface {host.link.name}")
-    if stored.endpoint is not None and stored.endpoint.spec.containerID == container_id:
-        remaining.append(f"WorkloadEndpoint {stored.endpoint.metadata.name}")
-    remaining += [f"address {address}" for address in sorted(stored.addresses, key=str)]
-    return remaining

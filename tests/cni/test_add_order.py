@@ -70,7 +70,7 @@ class Story:
         put(address_source, "choose", lambda *words: self._source(words[-1]))
         put(PodVeth, "_make", self._noting("cable", ENDS))
         put(pod_end, "configure", lambda *words: self.note(f"configure {words[4][0]}"))
-        put(add, "_remember", lambda *words: self.note(f"remember {words[-1][0]}"))
+        put(add, "remember_attachment", lambda *words: self.note(f"remember {words[-1][0]}"))
         put(extra_routes, "install", lambda *_: None)
         put(pod_end, "require_netns", lambda _: None)
         put(wiring, "is_taken", lambda *_: link)

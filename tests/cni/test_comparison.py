@@ -15,15 +15,12 @@ import pytest
 from cni.pods.endpoint import NETWORK_ANNOTATION
 from cni.request.attachment import Attachment
 from cni.request.errors import CNIError
+from cni.verbs.attachment_state import HostSide, PodSide, Stored, remains
 from cni.verbs.comparison import (
     Expected,
-    HostSide,
-    PodSide,
-    Stored,
     expected_of,
     host_complaints,
     pod_complaints,
-    remains,
     stored_complaints,
 )
 from cni.veth.orphan_veths import HOST_MAC

@@ -8,15 +8,8 @@ from typing import Any
 
 import pytest
 
-from cni.pods.pod_requests import (
-    NOTHING,
-    PREFIX,
-    AddressRequest,
-    EndpointRequest,
-    address_request,
-    check_families,
-    endpoint_request,
-)
+from cni.pods.endpoint_requests import NOTHING, EndpointRequest, check_families, endpoint_request
+from cni.pods.pod_requests import PREFIX, AddressRequest, address_request
 from cni.pods.pod_source import PodFacts
 from cni.request.errors import CNIError
 from cni.request.request import Request, parse_request

@@ -11,8 +11,8 @@ import pytest
 from cni.client import NetworkError
 from cni.install import default_conflist
 from cni.install.binaries import RECORD
-from cni.install.configuration import settle_version
 from cni.install.files import Folder
+from cni.install.list_versions import settle_version
 from cni.request.result import SUPPORTED_VERSIONS
 from tests.cni.installer import (
     FIRST_GENERATION,

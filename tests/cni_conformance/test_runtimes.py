@@ -123,7 +123,7 @@ def arguments_in_any_order(stage: Stage) -> None:
 
 @checks("CTD-05", "CAP-01", "KBL-03")
 def capabilities_as_they_are_sent(stage: Stage) -> None:
-    from cni.client.calls import configured
+    from cni.client.documents import configured
 
     supplied: dict[str, Any] = {
         "portMappings": [{"HostPort": 8081, "ContainerPort": 80, "Protocol": "tcp", "HostIP": ""}],
