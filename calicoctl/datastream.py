@@ -50,7 +50,7 @@ class Stream:
 
 
 def render(
-    lists: Sequence[dict[str, object]], cluster: dict[str, object], ipam: Mapping[Key, object]
+    lists: Sequence[Mapping[str, object]], cluster: Mapping[str, object], ipam: Mapping[Key, object]
 ) -> str:
     """The stream of resource lists, the cluster's tree, and the records of IPAM."""
     text = "".join(f"{yamltext.dump(one)}---\n" for one in lists)

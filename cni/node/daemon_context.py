@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from cni.node.cluster import Cluster
-from cni.node.del_cache import DelCaches
+from cni.node.del_cache import DelCache
 from cni.node.del_queue import DelQueue
 from cni.node.felix_client import FelixClient
 from cni.node.records import Records
@@ -98,7 +98,7 @@ class DaemonContext:
     journal: DelQueue
     host: Socket
     check_store: StoreCheck = field(default_factory=lambda: StoreCheck(None))
-    memory: DelCaches = field(default_factory=DelCaches)
+    del_cache: DelCache = field(default_factory=DelCache)
     flows: Forgetter = field(default_factory=Forgetter)
     mtu: Number = field(default_factory=Number)
     done_once: set[str] = field(default_factory=set)
@@ -108,11 +108,11 @@ class DaemonContext:
         # Removing a link waits 20 ms for the kernel; more threads than this only queue there.
         default_factory=lambda: ThreadPoolExecutor(8, thread_name_prefix="kernel")
     )
-    unplugger: VethRemover = field(init=False)
+    veth_remover: VethRemover = field(init=False)
 
     def __post_init__(self) -> None:
         self.records = Records(self.settings.attachments)
-        self.unplugger = VethRemover(
+        self.veth_remover = VethRemover(
             lambda function, *arguments: asyncio.get_running_loop().run_in_executor(
                 self.threads, function, *arguments
             )

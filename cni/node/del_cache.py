@@ -20,18 +20,18 @@ LIMIT = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class DelCache:
+class CachedAttachment:
     """One attachment's addresses, and its handle and endpoint as they were stored."""
 
     addresses: frozenset[IPAddress]
     entries: Mapping[Key, Entry | None]
 
 
-class DelCaches:
+class DelCache:
     """At most `LIMIT` entries; the oldest go first."""
 
     def __init__(self) -> None:
-        self._kept: dict[Attachment, DelCache] = {}
+        self._kept: dict[Attachment, CachedAttachment] = {}
 
     def keep(self, attachment: Attachment, granted: Granted) -> None:
         """Cache what was granted, unless the handle is shared with other interfaces."""
@@ -41,7 +41,7 @@ class DelCaches:
             return
         if sum((handle.value.block or {}).values()) != len(granted.addresses):
             return
-        self._kept[attachment] = DelCache(frozenset(granted.addresses), granted.entries)
+        self._kept[attachment] = CachedAttachment(frozenset(granted.addresses), granted.entries)
         if len(self._kept) > LIMIT:
             del self._kept[next(iter(self._kept))]
 
@@ -49,6 +49,6 @@ class DelCaches:
         """Forget everything."""
         self._kept.clear()
 
-    def pop(self, attachment: Attachment) -> DelCache | None:
+    def pop(self, attachment: Attachment) -> CachedAttachment | None:
         """Remove and return the entry of an attachment."""
         return self._kept.pop(attachment, None)

@@ -145,7 +145,7 @@ class Daemon:
             self.context.records.flush()
             if self.context.undoing:
                 await asyncio.wait(self.context.undoing, timeout=2.0)
-            self.context.unplugger.close()
+            self.context.veth_remover.close()
             self.context.threads.shutdown(wait=False)
             self.context.host.close()
 
@@ -164,7 +164,7 @@ class Daemon:
 
     def _store_replaced(self) -> None:
         """Forget what is remembered of the datastore: a backup was put back."""
-        self.context.memory.clear()
+        self.context.del_cache.clear()
         self.context.allocator.store_replaced()
         self.context.records.comparison_due.set()
         if self._finding is None or self._finding.done():

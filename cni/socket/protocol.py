@@ -45,7 +45,6 @@ from libcalico.errors import NO_DOCUMENT
 
 VERSION = 1
 MAX_FRAME = 2 * 1024 * 1024
-FEATURES = ["exec", "undelivered"]
 HEADER = struct.Struct(">I")
 
 

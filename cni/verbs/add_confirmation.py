@@ -31,7 +31,7 @@ async def confirm(call: Adding, pod: Identity, pair: wiring.VethPair, granted: G
     context.felix.stored(pod.subject, granted.revision_of(attachment.endpoint_key))
     context.journal.drop(call.request)
     if not is_delegated(call.request):
-        context.memory.keep(attachment, granted)
+        context.del_cache.keep(attachment, granted)
 
 
 async def _in_force(call: Adding, pod: Identity) -> None:

@@ -46,20 +46,20 @@ async def release(
         key = attachment.endpoint_key
     except InvalidValue:
         return []  # no endpoint can have such a name, so no ADD of it ever succeeded
-    memory = context.memory.pop(attachment)
+    cached = context.del_cache.pop(attachment)
     if context.cluster.locked:
         raise DatastoreUnavailable("ClusterInformation default says datastoreReady false")
     released: list[IPAddress] = []
     async with asyncio.timeout(context.settings.release_seconds):
-        if memory is not None:
-            if await forget_flows(context, memory.addresses):
+        if cached is not None:
+            if await forget_flows(context, cached.addresses):
                 forgot()
             granted = await context.allocator.perform(
                 Release(
                     attachment.handle_id,
                     companion=remover(attachment),
-                    only=memory.addresses,
-                    known=memory.entries,
+                    only=cached.addresses,
+                    known=cached.entries,
                 )
             )
             released += granted.addresses

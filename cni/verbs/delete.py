@@ -160,7 +160,7 @@ def subject_of(attachment: Attachment) -> Subject:
 
 
 async def _remove_veth(context: DaemonContext, attachment: Attachment) -> bool:
-    return await context.unplugger.remove(attachment.host_interface, attachment.mark)
+    return await context.veth_remover.remove(attachment.host_interface, attachment.mark)
 
 
 def _retract(context: DaemonContext, attachment: Attachment, *, forgotten: bool = False) -> None:

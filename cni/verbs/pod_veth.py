@@ -88,13 +88,16 @@ class PodVeth:
         self.pod.transact([links.set_up(pair.pod)])[0].check(f"bring up {self.spec.ifname}")
 
     def configure(
-        self, pair: wiring.VethPair, addresses: Sequence[IPAddress], ways: Sequence[IPNetwork]
+        self,
+        pair: wiring.VethPair,
+        addresses: Sequence[IPAddress],
+        destinations: Sequence[IPNetwork],
     ) -> None:
         """Addresses and routes of the container; of `reused` ends what it had before goes."""
         where = {"container": self.spec.mark, "link": self.spec.host_interface}
         log.debug("veth found" if pair.reused else "veth created", extra=where)
         log.debug("address assigned", extra={**where, "addresses": ",".join(map(str, addresses))})
-        pod_end.configure(self.pod, self._netns_fd, self.spec, pair, addresses, ways)
+        pod_end.configure(self.pod, self._netns_fd, self.spec, pair, addresses, destinations)
         log.debug("address configured", extra=where)
 
     async def undo(self) -> None:

@@ -28,12 +28,12 @@ def special(result: Result) -> tuple[Route, ...]:
     )  # fmt: skip
 
 
-def plain(ways: Sequence[IPNetwork], result: Result) -> tuple[IPNetwork, ...]:
+def plain(destinations: Sequence[IPNetwork], result: Result) -> tuple[IPNetwork, ...]:
     """The destinations without those of the special routes."""
     if not result.routes:
-        return tuple(ways)
+        return tuple(destinations)
     taken = {route.dst.network for route in special(result)}
-    return tuple(network for network in ways if network not in taken)
+    return tuple(network for network in destinations if network not in taken)
 
 
 def install(pod: Socket, index: int, result: Result) -> None:

@@ -17,7 +17,7 @@ from linux.netlink import Socket, open_in_netns
 HOST_MAC = "ee:ee:ee:ee:ee:ee"
 
 
-def is_half_made(outer: links.Link, inner: links.Link, host_interface: str) -> bool:
+def is_orphan(outer: links.Link, inner: links.Link, host_interface: str) -> bool:
     """Whether a pair is what the interrupted making of this one left. Pure."""
     return (
         (outer.name, outer.kind, outer.mac, outer.alias) == (host_interface, "veth", HOST_MAC, "")
@@ -30,7 +30,7 @@ def remove(host: Socket, pod: Socket, host_interface: str, ifname: str) -> bool:
     """Remove a half made pair, if this is one. Blocks for some 20 ms then; raises KernelError."""
     inner = links.get(pod, ifname)
     outer = links.get(host, inner.peer_index) if inner and inner.peer_index else None
-    if inner is None or outer is None or not is_half_made(outer, inner, host_interface):
+    if inner is None or outer is None or not is_orphan(outer, inner, host_interface):
         return False
     host.transact([links.delete(outer.index)])[0].check(f"remove {host_interface}")
     return True

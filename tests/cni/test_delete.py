@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
-from cni.node.del_cache import LIMIT, DelCaches
+from cni.node.del_cache import LIMIT, DelCache
 from cni.server.daemon import Daemon
 from ipam.allocator.requests import Granted
 from libcalico.datastore.interface import Entry
@@ -136,12 +136,12 @@ def test_memories_are_bounded_and_forget_shared_handles() -> None:
             },
         )
 
-    memories = DelCaches()
+    cache = DelCache()
     many = [dataclasses.replace(WEB, container_id=f"c{number}") for number in range(LIMIT + 1)]
     for one in many:
-        memories.keep(one, granted(one, 1))
-    assert memories.pop(many[0]) is None
-    assert memories.pop(many[1]) is not None
-    assert memories.pop(many[1]) is None
-    memories.keep(many[2], granted(many[2], 2))
-    assert memories.pop(many[2]) is None
+        cache.keep(one, granted(one, 1))
+    assert cache.pop(many[0]) is None
+    assert cache.pop(many[1]) is not None
+    assert cache.pop(many[1]) is None
+    cache.keep(many[2], granted(many[2], 2))
+    assert cache.pop(many[2]) is None

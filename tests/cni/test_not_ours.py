@@ -15,7 +15,7 @@ from cni.request.attachment import Attachment
 from cni.request.errors import CNIError
 from cni.verbs import datastore_release
 from cni.veth import wiring
-from cni.veth.orphan_veths import HOST_MAC, is_half_made
+from cni.veth.orphan_veths import HOST_MAC, is_orphan
 from libcalico.datastore.interface import Delete, Entry
 from libcalico.model import Metadata, WorkloadEndpoint, WorkloadEndpointSpec
 from linux import links
@@ -108,7 +108,7 @@ def test_half_made_is_the_whole_picture_or_nothing() -> None:
         pair: Any = (SimpleNamespace(**vars(outer)), SimpleNamespace(**vars(inner)))
         for name, value in differs.items():
             setattr(pair[name in vars(inner)], name, value)
-        return is_half_made(pair[0], pair[1], HOST)
+        return is_orphan(pair[0], pair[1], HOST)
 
     assert half_made()
     for name, value in {

@@ -51,14 +51,14 @@ async def removed(
     wanted: Sequence[tuple[str, str]],
 ) -> tuple[list[bool | BaseException], list[int]]:
     threads = Threads()
-    unplugger = VethRemover(threads.start)
+    veth_remover = VethRemover(threads.start)
     try:
-        removals = (unplugger.remove(name, mark) for name, mark in wanted)
+        removals = (veth_remover.remove(name, mark) for name, mark in wanted)
         found = await asyncio.gather(*removals, return_exceptions=True)
         await asyncio.gather(*threads.works)
         return found, threads.batches
     finally:
-        unplugger.close()
+        veth_remover.close()
 
 
 def test_many_leave_in_few_batches_and_others_stay(space: Namespace) -> None:
@@ -95,16 +95,16 @@ def test_one_who_goes_away_leaves_the_removal_alone(space: Namespace) -> None:
 
     async def story() -> bool:
         threads = Threads()
-        unplugger = VethRemover(threads.start)
+        veth_remover = VethRemover(threads.start)
         try:
-            first = asyncio.create_task(unplugger.remove("c0", "mark-0"))
+            first = asyncio.create_task(veth_remover.remove("c0", "mark-0"))
             await asyncio.sleep(0)
             first.cancel()
-            found = await unplugger.remove("c1", "mark-1")
+            found = await veth_remover.remove("c1", "mark-1")
             await asyncio.gather(*threads.works)
             return found
         finally:
-            unplugger.close()
+            veth_remover.close()
 
     assert asyncio.run(story())
     assert links_of(space) == set()
