@@ -82,11 +82,6 @@ class Request(msgspec.Struct, frozen=True):
         address = self.args.get("IP", "")
         return tuple(part.strip() for part in address.split(",") if part.strip())
 
-    @property
-    def error_version(self) -> str:
-        """The `cniVersion` for error objects of this call (ERR-02)."""
-        return self.config.result_version
-
 
 def parse_request(argv0: str, env: Mapping[str, str], stdin: str | bytes) -> Request:
     """Return the typed request; raises CNIError with the code and text that the runtime gets.

@@ -65,7 +65,7 @@ class Collection:
             context.store,
             context.node,
             self._observe,
-            turn=self._turn,
+            turn=self._container_lock,
             flush=self._flush,
             foreign=self._foreign,
             gap=gap,
@@ -178,8 +178,8 @@ class Collection:
         )
 
     @asynccontextmanager
-    async def _turn(self, container_id: str) -> AsyncIterator[None]:
-        async with self._server.turn(container_id):
+    async def _container_lock(self, container_id: str) -> AsyncIterator[None]:
+        async with self._server.container_lock(container_id):
             yield
 
     async def _flush(self, addresses: Sequence[IPAddress]) -> None:

@@ -108,7 +108,7 @@ class Daemon:
         self._refusals = Refusals(kubernetes, kubernetes_name or node)
         self.server = Server(self.context, our_version(), self._traces, self._refusals.tell)
         self.collection = Collection(self.context, self.server, gap=self._settings.collect_gap)
-        self.restorer = Restorer(self.context, self.server.turn)
+        self.restorer = Restorer(self.context, self.server.container_lock)
         self._socket_reporter = Reporter("socket", timeout=30.0)
         self._datastore_reporter = Reporter("datastore")
         self.health = HealthServer(

@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import msgspec
@@ -21,6 +20,7 @@ from cni.node.records import Record
 from cni.pods.endpoint import is_of, recorded_addresses
 from cni.request.attachment import INTERFACE
 from cni.server.stored_attachments import StoredAttachments, unallocated
+from cni.socket.container_locks import Acquire
 from cni.verbs.recorded import kernel_marks
 from ipam.allocator.adoption import plan_adopt
 from ipam.allocator.committer import settle
@@ -38,21 +38,21 @@ log = logging.getLogger(__name__)
 TRIES = 3
 RESTORED = Counter("calico_cni_restored", "Attachments put back into the datastore")
 
-Turn = Callable[[str], AbstractAsyncContextManager[None]]
-
 
 class PutBack:
     """Puts back what is missing of an attachment, in its container's turn."""
 
-    def __init__(self, context: DaemonContext, turn: Turn, stored: StoredAttachments) -> None:
-        self._context, self._turn, self._stored = context, turn, stored
+    def __init__(
+        self, context: DaemonContext, container_lock: Acquire, stored: StoredAttachments
+    ) -> None:
+        self._context, self._container_lock, self._stored = context, container_lock, stored
         self._records = context.records
 
     async def put_back(self, record: Record) -> None:
         """Put back all that is missing of one attachment. Raises MuslinError, TimeoutError."""
         context, attachment = self._context, record.attachment
         async with (
-            self._turn(attachment.container_id),
+            self._container_lock(attachment.container_id),
             asyncio.timeout(context.settings.release_seconds),
         ):
             if record not in self._records.all():

@@ -12,7 +12,7 @@ again.
 On the Kubernetes datastore the endpoint is the Pod: without one nothing is put back.
 
 Invariants (tests/cni/test_restore.py):
-  CNI-102  Only an attachment whose link stands with its mark is put back, in its container's turn.
+  CNI-102  Only an attachment whose link stands with its mark is put back, under its container's lock.
   CNI-103  Nothing that is there is changed: neither another container's endpoint nor another
            handle's address. An object that cannot be read keeps its own pods out, and no others.
 """
@@ -29,8 +29,9 @@ from prometheus_client import Gauge
 from cni.node.daemon_context import DaemonContext
 from cni.node.own_machine import why_foreign
 from cni.node.records import Record
-from cni.server.put_back import PutBack, Turn, attributes_of
+from cni.server.put_back import PutBack, attributes_of
 from cni.server.stored_attachments import StoredAttachments
+from cni.socket.container_locks import Acquire
 from cni.verbs.recorded import kernel_marks, learn
 from ipam.allocator.restoration import Use
 from libcalico.errors import MuslinError
@@ -51,11 +52,13 @@ LOST = Gauge("calico_cni_attachments_lost", "Running attachments that cannot be 
 class Restorer:
     """`run` keeps comparing. `lost` names what cannot be put back, and why."""
 
-    def __init__(self, context: DaemonContext, turn: Turn, *, audit: float = AUDIT) -> None:
+    def __init__(
+        self, context: DaemonContext, container_lock: Acquire, *, audit: float = AUDIT
+    ) -> None:
         self._context, self._audit = context, audit
         self._records = context.records
         self._stored = StoredAttachments(context)
-        self._put_back = PutBack(context, turn, self._stored).put_back
+        self._put_back = PutBack(context, container_lock, self._stored).put_back
         self._handles_too = not self._stored.native
         """Whether the next comparison reads handles: where a block is made anew they may be gone
         as well, and a DEL would leave what no handle names."""

@@ -62,7 +62,7 @@ class Server:
         self._refused = refused
         self._slots = asyncio.Semaphore(CONCURRENCY)
         self._collecting = asyncio.Semaphore(COLLECTIONS)
-        self._turns = ContainerLocks()
+        self._locks = ContainerLocks()
         self.called: set[str] | None = None
         """Containers with a call since the collector began to watch (CNI-72)."""
         self.collect: Callable[[str, Iterable[str]], None] = lambda _network, _valid: None
@@ -73,11 +73,11 @@ class Server:
     @property
     def busy(self) -> frozenset[str]:
         """The containers with a call in progress or waiting."""
-        return self._turns.busy
+        return self._locks.busy
 
-    def turn(self, container_id: str) -> AbstractAsyncContextManager[None]:
+    def container_lock(self, container_id: str) -> AbstractAsyncContextManager[None]:
         """Wait until no other call of this container runs (CNI-41); "" is no container."""
-        return self._turns.acquire(container_id)
+        return self._locks.acquire(container_id)
 
     async def handle(self, channel: Channel) -> None:
         """One connection, from hello to goodbye."""
@@ -146,7 +146,7 @@ class Server:
 
     async def _take_back(self, request: Request) -> None:
         log.warning("a result was not delivered: the ADD is undone")
-        async with self.turn(request.container_id):
+        async with self.container_lock(request.container_id):
             with suppress(CNIError):
                 await self._delete(request, Trace("UNDO"))
 
@@ -163,7 +163,7 @@ class Server:
             # The turn first: a call that waits for it takes no place from other containers. A GC
             # waits for turns while it works, so it has a place that no turn's holder waits for.
             places = self._collecting if request.command is Command.GC else self._slots
-            async with self.turn(container), places:
+            async with self.container_lock(container), places:
                 IN_FLIGHT.inc()
                 trace.mark("request")
                 try:
@@ -250,7 +250,7 @@ class Server:
         called = set(self.busy)
         self._watching.append(called)
         try:
-            await garbage.collect(self._context, self.turn, called, request)
+            await garbage.collect(self._context, self.container_lock, called, request)
         finally:
             # This very set: that of another GC may hold the same.
             self._watching = [each for each in self._watching if each is not called]
@@ -266,7 +266,7 @@ class Server:
         `file` is gone if an ADD of this attachment succeeded while the record waited.
         """
         request = parse_request(record.argv0, {**record.env, "CNI_COMMAND": "DEL"}, record.stdin)
-        async with self.turn(request.container_id), self._slots:
+        async with self.container_lock(request.container_id), self._slots:
             if not file.exists():
                 return
             if request.plugin == IPAM_PLUGIN:

@@ -1,4 +1,4 @@
-"""Calls of one container take turns, those of different containers do not wait for each other.
+"""A lock a container: calls of one container take turns, and wait for no other container's.
 
 Calls of one container never overlap (CNI-41). Tested in tests/cni/test_container_locks.py, and
 with the daemon in tests/cni/test_daemon_faults.py.
@@ -7,7 +7,11 @@ with the daemon in tests/cni/test_daemon_faults.py.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
+
+Acquire = Callable[[str], AbstractAsyncContextManager[None]]
+"""`ContainerLocks.acquire`, or another function that holds a container's lock."""
 
 
 class ContainerLocks:
@@ -23,11 +27,11 @@ class ContainerLocks:
 
     def acquire(self, container_id: str) -> AbstractAsyncContextManager[None]:
         """Wait until no other call of this container runs; "" is no container."""
-        return _Turn(self._locks, container_id) if container_id else nullcontext()
+        return _Held(self._locks, container_id) if container_id else nullcontext()
 
 
-class _Turn:
-    """One call's place among those of its container; as a generator it would cost twice as much."""
+class _Held:
+    """One call's hold of its container's lock; as a generator it would cost twice as much."""
 
     __slots__ = ("_container_id", "_locks")
 

@@ -19,8 +19,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -32,6 +31,7 @@ from cni.request.attachment import INTERFACE
 from cni.request.config import Attachment as Valid
 from cni.request.errors import CNIError, Code
 from cni.request.request import Request
+from cni.socket.container_locks import Acquire
 from cni.verbs.datastore_release import forget_flows
 from cni.veth import wiring
 from ipam.allocator.committer import settle
@@ -52,8 +52,6 @@ log = logging.getLogger(__name__)
 LOOKS = 3
 """How often an attachment that others change meanwhile is looked at."""
 
-Turn = Callable[[str], AbstractAsyncContextManager[None]]
-
 
 @dataclass(frozen=True, slots=True)
 class Stale:
@@ -68,7 +66,7 @@ class Stale:
 
 
 async def collect(
-    context: DaemonContext, turn: Turn, called: Collection[str], request: Request
+    context: DaemonContext, container_lock: Acquire, called: Collection[str], request: Request
 ) -> None:
     """Serve our own part of one GC; `called` grows by each container that calls meanwhile.
 
@@ -93,7 +91,7 @@ async def collect(
     stale = find(network, context.node, endpoints, allocations, valid)
     for each in stale:
         container = each.suspect.container_id
-        async with turn(container):
+        async with container_lock(container):
             if container in called:
                 continue
             try:

@@ -19,13 +19,13 @@ def test_calls_of_one_container_never_overlap(calls: list[tuple[str, int, int | 
     """Each call takes some turns of the loop; some are cancelled, early or late."""
 
     async def main() -> None:
-        turns, inside, worked = ContainerLocks(), set[str](), 0
+        locks, inside, worked = ContainerLocks(), set[str](), 0
 
         async def call(container: str, steps: int) -> None:
             nonlocal worked
-            async with turns.acquire(container):
+            async with locks.acquire(container):
                 assert container not in inside
-                assert not container or container in turns.busy
+                assert not container or container in locks.busy
                 if container:
                     inside.add(container)
                 try:
@@ -45,16 +45,16 @@ def test_calls_of_one_container_never_overlap(calls: list[tuple[str, int, int | 
         assert all(each is None or isinstance(each, asyncio.CancelledError) for each in done)
         assert worked == sum(each is None for each in done)
         assert worked >= sum(when is None for _, _, when in calls), "none was forgotten"
-        assert turns.busy == frozenset()
+        assert locks.busy == frozenset()
 
     asyncio.run(asyncio.wait_for(main(), patient(20)))
 
 
 @pytest.mark.asyncio
 async def test_a_failure_ends_the_turn() -> None:
-    turns = ContainerLocks()
+    locks = ContainerLocks()
     with pytest.raises(ValueError, match="for a test"):
-        async with turns.acquire("a"):
+        async with locks.acquire("a"):
             raise ValueError("for a test")
-    async with asyncio.timeout(patient(20)), turns.acquire("a"):
-        assert turns.busy == {"a"}
+    async with asyncio.timeout(patient(20)), locks.acquire("a"):
+        assert locks.busy == {"a"}

@@ -27,7 +27,7 @@ def test_a_request_is_typed() -> None:
     assert request.netns == "/var/run/netns/testing"
     assert request.path == ("/a", "/b/")
     assert request.config.name == "net"
-    assert (request.config.version, request.error_version) == ("1.0.0", "1.0.0")
+    assert request.config.version == "1.0.0"
     assert request.pod is None
 
 

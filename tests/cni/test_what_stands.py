@@ -203,7 +203,11 @@ def test_a_collection_knows_the_calls_in_progress_when_it_begins(
 
     monkeypatch.setattr(cni.verbs.garbage, "collect", collect)
     server: Any = SimpleNamespace(
-        busy=frozenset({"c1"}), _watching=[], _context=None, turn=None, collect=lambda *_: None
+        busy=frozenset({"c1"}),
+        _watching=[],
+        _context=None,
+        container_lock=None,
+        collect=lambda *_: None,
     )
     asyncio.run(Server._collect(server, cast("Any", None), request()))
     assert heard == [{"c1"}]

@@ -157,7 +157,7 @@ class Node:
         story = world.run.trace.story
         story(f"{self.name}: ADD {name}")
         try:
-            async with daemon.server.turn(container):
+            async with daemon.server.container_lock(container):
                 await daemon.context.cluster.require_ready(3)
                 check_node_known({"nodename": self.name}, daemon.context.cluster, self.name)
                 allocation = Allocate(
@@ -208,7 +208,10 @@ class Node:
             daemon = self.daemon
             if daemon is not None:
                 with contextlib.suppress(MuslinError, IPAMError, TimeoutError):
-                    async with daemon.server.turn(attachment.container_id), asyncio.timeout(5):
+                    async with (
+                        daemon.server.container_lock(attachment.container_id),
+                        asyncio.timeout(5),
+                    ):
                         daemon.context.records.drop(attachment)
                         release = Release(attachment.handle_id, companion=remover(attachment))
                         await daemon.context.allocator.perform(release)
