@@ -12,7 +12,8 @@ again.
 On the Kubernetes datastore the endpoint is the Pod: without one nothing is put back.
 
 Invariants (tests/cni/test_restore.py):
-  CNI-102  Only an attachment whose link stands with its mark is put back, under its container's lock.
+  CNI-102  Only an attachment whose link stands with its mark is put back, and only while its
+           container's lock is held.
   CNI-103  Nothing that is there is changed: neither another container's endpoint nor another
            handle's address. An object that cannot be read keeps its own pods out, and no others.
 """
