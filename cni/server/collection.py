@@ -58,7 +58,7 @@ class Collection:
         self._sandboxes = sandboxes or (CRISandboxes(socket) if socket else NoSandboxes())
         self._asked: list[Listed | None] = []
         self._wake = asyncio.Event()
-        server.collect = self.collect
+        server.dispatcher.collect = self.collect
         self.foreign = ""
         """Why this machine is not the node that it is called, and nothing is collected."""
         self._collector = Collector(

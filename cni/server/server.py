@@ -16,24 +16,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 
 from cni.node.daemon_context import DaemonContext
-from cni.request.attachment import attachment_of
 from cni.request.errors import CNIError, Code, error_object
 from cni.request.request import Command, Request, parse_request, request_version
-from cni.request.result import Result
-from cni.request.result_encoding import encode
-from cni.socket import call_log, protocol
-from cni.socket.caller import MARGIN_SECONDS, Caller
+from cni.server.dispatch import Dispatcher
+from cni.socket import protocol
+from cni.socket.caller import Caller
 from cni.socket.channel import Channel
 from cni.socket.container_locks import ContainerLocks
 from cni.socket.trace import IN_FLIGHT, Trace, Traces
-from cni.verbs import add, check, delete, garbage, ipam_plugin, status
-from cni.verbs.delegation import Delegate, is_delegated
 
 log = logging.getLogger(__name__)
 
@@ -42,9 +37,6 @@ COLLECTIONS = 4
 """How many GCs run at a time, beside the other calls."""
 REQUEST_SECONDS = 10.0
 GOODBYE_SECONDS = 5.0
-LONGEST_SECONDS = 120.0
-"""No caller gets more, even by its own deadline: the executable itself gives up after 60."""
-IPAM_PLUGIN = "calico-ipam"
 
 
 class Server:
@@ -58,17 +50,14 @@ class Server:
         refused: Callable[[Request, CNIError], None] = lambda _request, _error: None,
     ) -> None:
         """`refused` is called for every call that failed; it must not fail nor wait."""
-        self._context, self._release, self._traces = context, release, traces
+        self._release, self._traces = release, traces
         self._refused = refused
         self._slots = asyncio.Semaphore(CONCURRENCY)
         self._collecting = asyncio.Semaphore(COLLECTIONS)
         self._locks = ContainerLocks()
         self.called: set[str] | None = None
         """Containers with a call since the collector began to watch (CNI-72)."""
-        self.collect: Callable[[str, Iterable[str]], None] = lambda _network, _valid: None
-        """Hears of every GC: the network, and the containers with valid attachments."""
-        self._watching: list[set[str]] = []
-        self._room = status.Room(away=time.monotonic())
+        self.dispatcher = Dispatcher(context, self._locks)
 
     @property
     def busy(self) -> frozenset[str]:
@@ -148,7 +137,7 @@ class Server:
         log.warning("a result was not delivered: the ADD is undone")
         async with self.container_lock(request.container_id):
             with suppress(CNIError):
-                await self._delete(request, Trace("UNDO"))
+                await self.dispatcher.delete(request, Trace("UNDO"))
 
     async def _answer(
         self, caller: Caller, message: protocol.Request, descriptor: int | None, trace: Trace
@@ -157,7 +146,7 @@ class Server:
         try:
             request = parse_request(message.argv0, message.env, message.stdin)
             trace.subject = container = _container(request)
-            for seen in (self.called, *self._watching):
+            for seen in (self.called, *self.dispatcher.watching):
                 if seen is not None:
                     seen.add(container)
             # The turn first: a call that waits for it takes no place from other containers. A GC
@@ -167,7 +156,7 @@ class Server:
                 IN_FLIGHT.inc()
                 trace.mark("request")
                 try:
-                    stdout = await self._dispatch(
+                    stdout = await self.dispatcher.dispatch(
                         caller, request, descriptor, trace, message.deadline
                     )
                 finally:
@@ -187,79 +176,6 @@ class Server:
         trace.mark("answer")
         return request, result
 
-    async def _dispatch(
-        self,
-        caller: Caller,
-        request: Request,
-        descriptor: int | None,
-        trace: Trace,
-        deadline: float,
-    ) -> str:
-        call_log.set_level(request.config.log_level)
-        seconds = max(min(deadline, LONGEST_SECONDS) - MARGIN_SECONDS, MARGIN_SECONDS)
-        match request.command:
-            case Command.ADD:
-                result = await self._add(caller, request, descriptor, trace, seconds)
-                return encode(result, request.config.result_version).decode()
-            case Command.DEL:
-                # Shielded: a DEL goes on when the executable goes away.
-                work = self._context.keep(self._delete(request, trace, caller, descriptor))
-                await asyncio.shield(work)
-            case Command.CHECK if request.plugin == IPAM_PLUGIN:
-                await ipam_plugin.check(self._context, request, trace, seconds)
-            case Command.CHECK:
-                await check.check(self._context, request, descriptor, trace, seconds, caller)
-            case Command.STATUS:
-                await status.status(self._context, request, caller, self._room)
-            case Command.GC:
-                await self._collect(caller, request)
-            case _:
-                raise CNIError(Code.INVALID_ENVIRONMENT, f"unknown CNI_COMMAND: {request.command}")
-        return ""
-
-    async def _add(
-        self,
-        caller: Caller,
-        request: Request,
-        descriptor: int | None,
-        trace: Trace,
-        seconds: float,
-    ) -> Result:
-        if request.plugin == IPAM_PLUGIN:
-            return await ipam_plugin.add(self._context, request, trace, seconds)
-        if descriptor is None:
-            raise CNIError(
-                Code.INVALID_ENVIRONMENT, "the network namespace did not reach the daemon"
-            )
-        return await add.add(self._context, request, descriptor, trace, seconds, caller)
-
-    async def _delete(
-        self,
-        request: Request,
-        trace: Trace,
-        caller: Caller | None = None,
-        descriptor: int | None = None,
-    ) -> None:
-        if request.plugin == IPAM_PLUGIN:
-            await ipam_plugin.delete(self._context, request, trace)
-        else:
-            await delete.delete(self._context, request, trace, caller, descriptor)
-
-    async def _collect(self, caller: Caller, request: Request) -> None:
-        """GC: our own part first, then the delegate's (GC-05)."""
-        called = set(self.busy)
-        self._watching.append(called)
-        try:
-            await garbage.collect(self._context, self.container_lock, called, request)
-        finally:
-            # This very set: that of another GC may hold the same.
-            self._watching = [each for each in self._watching if each is not called]
-            if (valid := request.config.valid_attachments) is not None:
-                # The collector looks twice, and so also finds what was half made before.
-                self.collect(request.config.name, {one.containerID for one in valid})
-            if request.plugin != IPAM_PLUGIN and is_delegated(request):
-                await Delegate(caller, request).collect()
-
     async def replay(self, record: protocol.PendingDelete, file: Path) -> None:
         """Finish one record of the journal; raises while it cannot be done.
 
@@ -269,10 +185,7 @@ class Server:
         async with self.container_lock(request.container_id), self._slots:
             if not file.exists():
                 return
-            if request.plugin == IPAM_PLUGIN:
-                await ipam_plugin.release(self._context, attachment_of(request, self._context.node))
-            else:
-                await delete.replay(self._context, request)
+            await self.dispatcher.replay(request)
 
 
 def _container(request: Request) -> str:

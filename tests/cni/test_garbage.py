@@ -175,5 +175,5 @@ async def test_each_of_two_collections_hears_of_later_calls(
             assert container_id("late-1") in lists[0]
             ends[0].set()
             assert (await calls[0]).status == 0
-            assert daemon.server._watching == []
+            assert daemon.server.dispatcher.watching == []
             await node.delete(pod, "late-1")

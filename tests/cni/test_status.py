@@ -79,7 +79,7 @@ async def test_a_node_that_may_claim_no_block_more_is_full(
         await until(lambda: facts(daemon).config == config)
         with pod_namespace("second") as other:
             assert (await node.add(other, "web-2")).status != 0
-        daemon.server._room.looked.clear()
+        daemon.server.dispatcher._room.looked.clear()
         async with asyncio.timeout(HANG):
             while why not in await told(node):  # the look itself is not waited for
                 pass

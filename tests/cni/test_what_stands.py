@@ -24,7 +24,7 @@ from cni.request.config import Attachment as Valid
 from cni.request.errors import CNIError
 from cni.request.request import Request, parse_request
 from cni.request.result import IPConfig, Result
-from cni.server.server import Server
+from cni.server.dispatch import Dispatcher
 from cni.socket.trace import Trace
 from cni.verbs import network_profile, policy_only
 from ipam.records.blocks import Allocation, parse_address
@@ -202,13 +202,12 @@ def test_a_collection_knows_the_calls_in_progress_when_it_begins(
         heard.append(set(called))
 
     monkeypatch.setattr(cni.verbs.garbage, "collect", collect)
-    server: Any = SimpleNamespace(
-        busy=frozenset({"c1"}),
-        _watching=[],
+    dispatcher: Any = SimpleNamespace(
+        _locks=SimpleNamespace(busy=frozenset({"c1"}), acquire=None),
+        watching=[],
         _context=None,
-        container_lock=None,
         collect=lambda *_: None,
     )
-    asyncio.run(Server._collect(server, cast("Any", None), request()))
+    asyncio.run(Dispatcher._collect(dispatcher, cast("Any", None), request()))
     assert heard == [{"c1"}]
-    assert server._watching == []
+    assert dispatcher.watching == []

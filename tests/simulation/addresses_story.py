@@ -246,7 +246,7 @@ async def _collect(world: World) -> None:
     node = _node(world)
     if node.daemon is not None:
         world.run.trace.story(f"{node.name}: CNI GC of another network")
-        node.daemon.server.collect("other", [])
+        node.daemon.server.dispatcher.collect("other", [])
 
 
 async def _rename(world: World) -> None:
@@ -263,7 +263,7 @@ async def _rename(world: World) -> None:
         world.run.trace.story(f"{node.name}: somebody renames the link of {pod.name} for a while")
         link.name = "renamed"
         if node.daemon is not None:
-            node.daemon.server.collect("other", [])
+            node.daemon.server.dispatcher.collect("other", [])
         await asyncio.sleep(world.run.chance.random() * 7)
         link.name = pod.attachment.host_interface
 
