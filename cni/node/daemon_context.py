@@ -131,6 +131,21 @@ class DaemonContext:
         return task
 
 
+async def require_known_node(
+    context: DaemonContext, document: Mapping[str, object], *, settled: bool = True
+) -> None:
+    """Wait until the datastore was read and, with `settled`, no address is a running pod's.
+
+    Raises CNIError 11 where that lasts too long, or as `check_node_known`.
+    """
+    seconds = min(READY_SECONDS, context.settings.datastore_seconds)
+    await context.cluster.require_ready(seconds)
+    if settled:
+        await context.cluster.require_settled(seconds)
+    await context.cluster.find_node()
+    check_node_known(document, context.cluster, context.node)
+
+
 def check_node_known(document: Mapping[str, object], cluster: Cluster, node: str) -> None:
     """Raise CNIError without a Node of this name: 7 where the configuration names it, else 11.
 

@@ -28,7 +28,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 
-from cni.node.daemon_context import READY_SECONDS, DaemonContext, check_node_known, check_node_name
+from cni.node.daemon_context import DaemonContext, check_node_name, require_known_node
 from cni.pods.endpoint import EndpointWriter
 from cni.pods.endpoint_requests import endpoint_request
 from cni.request import chain, readiness_gates
@@ -115,10 +115,7 @@ async def _admit(call: Adding) -> float:
     check_endpoint_name(call.attachment)
     context.check_store(request.config.store)
     until = asyncio.get_running_loop().time() + settings.datastore_seconds
-    await context.cluster.require_ready(min(READY_SECONDS, settings.datastore_seconds))
-    await context.cluster.require_settled(min(READY_SECONDS, settings.datastore_seconds))
-    await context.cluster.find_node()
-    check_node_known(request.config.document, context.cluster, context.node)
+    await require_known_node(context, request.config.document)
     if request.config.readiness_gates:
         await readiness_gates.wait(request.config.readiness_gates)
     if context.journal.holds(request):

@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from ipaddress import ip_interface, ip_network
 
-from cni.node.daemon_context import READY_SECONDS, DaemonContext, check_node_known, check_node_name
+from cni.node.daemon_context import DaemonContext, check_node_name, require_known_node
 from cni.node.records import Record, inode_of
 from cni.pods.pod_requests import AddressRequest, address_request
 from cni.request.attachment import INTERFACE, Attachment, attachment_of
@@ -71,12 +71,8 @@ async def _add(
     trace: Trace,
     tickets: list[PendingRequest],
 ) -> Result:
-    settings = context.settings
-    check_node_name(request.config.document, settings, context.node)
-    await context.cluster.require_ready(min(READY_SECONDS, settings.datastore_seconds))
-    await context.cluster.require_settled(min(READY_SECONDS, settings.datastore_seconds))
-    await context.cluster.find_node()
-    check_node_known(request.config.document, context.cluster, context.node)
+    check_node_name(request.config.document, context.settings, context.node)
+    await require_known_node(context, request.config.document)
     facts = await context.pod_source.facts(request)
     addressing = address_request(request, facts)
     trace.mark("names")

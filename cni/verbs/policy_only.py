@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from cni.node.daemon_context import READY_SECONDS, DaemonContext, check_node_known, check_node_name
+from cni.node.daemon_context import DaemonContext, check_node_name, require_known_node
 from cni.node.felix_client import Subject
 from cni.pods.endpoint import EndpointWriter
 from cni.request.attachment import attachment_of, check_endpoint_name
@@ -46,9 +46,7 @@ async def add(
     check_node_name(request.config.document, settings, context.node)
     check_endpoint_name(attachment)
     context.check_store(request.config.store)
-    await context.cluster.require_ready(min(READY_SECONDS, settings.datastore_seconds))
-    await context.cluster.find_node()
-    check_node_known(request.config.document, context.cluster, context.node)
+    await require_known_node(context, request.config.document, settled=False)
     inner, outer = _ends(context, request, netns_fd)
     await network_profile.ensure(context, request)
     facts = await context.pod_source.facts(request)

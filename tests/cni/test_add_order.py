@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from cni.node import daemon_context
 from cni.pods.endpoint import EndpointWriter
 from cni.pods.pod_source import PodFacts
 from cni.request.attachment import Attachment, attachment_of
@@ -63,8 +64,8 @@ class Story:
         self.request = request({"policy_setup_timeout_seconds": wait})
         self.attachment = attachment_of(self.request, "node1")
         put = monkeypatch.setattr
-        for name in ("check_node_name", "check_node_known"):
-            put(add, name, lambda *_: None)
+        put(add, "check_node_name", lambda *_: None)
+        put(daemon_context, "check_node_known", lambda *_: None)
         put(network_profile, "is_wanted", lambda *_: False)
         put(pod_veth, "_node_mtu", lambda *_: 1450)
         put(address_source, "choose", lambda *words: self._source(words[-1]))

@@ -17,6 +17,7 @@ from typing import Any, cast
 import pytest
 
 import cni.verbs.garbage
+from cni.node import daemon_context
 from cni.pods.endpoint import EndpointWriter
 from cni.pods.pod_source import PodFacts
 from cni.request.attachment import attachment_of
@@ -118,8 +119,8 @@ def test_policy_only_a_repeated_add_that_fails_leaves_the_running_pod_its_policy
         cluster=SimpleNamespace(require_ready=_nothing, find_node=_nothing),
         pod_source=SimpleNamespace(facts=_facts), journal=SimpleNamespace(drop=lambda _: None),
     )  # fmt: skip
-    for name in ("check_node_name", "check_node_known"):
-        monkeypatch.setattr(policy_only, name, lambda *_: None)
+    monkeypatch.setattr(policy_only, "check_node_name", lambda *_: None)
+    monkeypatch.setattr(daemon_context, "check_node_known", lambda *_: None)
     monkeypatch.setattr(network_profile, "ensure", _nothing)
     monkeypatch.setattr(policy_only, "_undo", undo)
     ends = SimpleNamespace(mac="ee:00:00:00:00:01"), SimpleNamespace(name="veth1")
