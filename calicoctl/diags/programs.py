@@ -29,7 +29,7 @@ def find(name: str) -> str | None:
 
 
 async def run(words: Sequence[str], limit: float = LIMIT) -> Output:
-    """Run a program; nothing that it does raises."""
+    """Run a program; its failure is in the output and raises nothing."""
     path = find(words[0])
     if path is None:
         return Output("", f"{words[0]} is not installed")

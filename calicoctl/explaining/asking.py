@@ -20,7 +20,7 @@ from libcalico.errors import InvalidValue, MuslinError
 
 @dataclass(frozen=True, slots=True)
 class FlowQuery:
-    """What was typed."""
+    """The packet that the operator asks about, as typed."""
 
     source: str
     destination: str
@@ -42,7 +42,7 @@ class FlowResult:
 
 
 def ask(world: World, query: FlowQuery) -> FlowResult:
-    """The answers. Raises MuslinError for what there is not, InvalidValue for what cannot be."""
+    """Answer a query. Raises MuslinError for a missing object, InvalidValue for a bad option."""
     source = find(world, query.source, query.namespace)
     destination = find(world, query.destination, query.namespace)
     questions = Questions(world, source, destination)
@@ -91,7 +91,7 @@ def _kind(query: FlowQuery, version: int) -> tuple[Kind | None, int | None]:
 
 
 async def ask_node(result: FlowResult) -> live.NodeAnswer:
-    """What felix of this node says about the same packets."""
+    """Ask felix of this node about the same packets."""
     return await live.ask(result.questions, result.version, result.answers)
 
 
@@ -101,7 +101,7 @@ def complaint(answer: live.NodeAnswer) -> str:
 
 
 def as_text(result: FlowResult, answer: live.NodeAnswer | None) -> str:
-    """Everything for people."""
+    """The answers, and the node's, as text."""
     lines = [_unasked(result)] if answer is None else live.as_lines(answer)
     return text.answers_text(result.questions, result.answers, lines)
 
@@ -115,7 +115,7 @@ def _unasked(result: FlowResult) -> str:
 
 
 def as_json(result: FlowResult, answer: live.NodeAnswer | None) -> str:
-    """Everything as one object."""
+    """The answers, and the node's, as one JSON object."""
     tree = report.as_tree(result.questions, result.answers)
     tree["basis"] = (
         "datastore" if answer is None else f"datastore, compared with node {answer.node}"

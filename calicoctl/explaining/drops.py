@@ -30,7 +30,7 @@ HEADINGS = ("PACKETS", "BYTES", "IP", "DIRECTION", "DENIED BY")
 
 
 async def counts(namespace: str, output: str) -> str:
-    """Who has denied how many packets on this node. Raises MuslinError."""
+    """How many packets each policy or profile of this node has denied. Raises MuslinError."""
     reply = await ask_felix(CountDrops(1), DropCounts)
     if reply.error:
         raise MuslinError(f"node {reply.node}: {reply.error}")

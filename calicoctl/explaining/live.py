@@ -67,7 +67,7 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class NodeAnswer:
-    """All that the node says."""
+    """All that felix of a node says about the stations of an answer."""
 
     node: str
     backend: str = ""
@@ -134,7 +134,7 @@ def _station(item: Judgement) -> Station:
 
 
 def as_lines(answer: NodeAnswer) -> Iterator[str]:
-    """For people."""
+    """The node's answer as lines for people."""
     state = "" if answer.ready else ", and has not programmed all that it knows"
     differing = answer.differing
     if differing:
@@ -177,7 +177,7 @@ def _otherwise(decided: Decided) -> str:
 
 
 def as_tree(answer: NodeAnswer) -> dict[str, object]:
-    """As plain values."""
+    """The node's answer as plain values, for JSON."""
     return {
         "node": answer.node,
         "backend": answer.backend,

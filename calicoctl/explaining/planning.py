@@ -49,13 +49,13 @@ def plan_of(
 
 
 def as_json(plan: PolicyPlan) -> str:
-    """One object."""
+    """The plan as one JSON object."""
     tree = {**as_tree(plan.report), "ignored": list(plan.ignored)}
     return json.dumps(tree, indent=2) + "\n"
 
 
 def as_text(plan: PolicyPlan) -> str:
-    """For people."""
+    """The plan as text."""
     return "\n".join(_lines(plan)) + "\n"
 
 

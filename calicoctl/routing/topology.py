@@ -55,7 +55,7 @@ class Topology:
 
 
 def topology(view: ClusterView) -> Topology:
-    """The picture of a view."""
+    """The topology of a view."""
     passwords, settings = Assumed(), Settings()
     clusters = reflectors.cluster_ids(view)
     places: dict[str, Place] = {}
@@ -102,7 +102,7 @@ def _paired(
 
 
 def folded(whole: Topology) -> Topology:
-    """The picture with a large full mesh as one place, to which its nodes are linked."""
+    """The topology with a large full mesh as one place, to which its nodes are linked."""
     mesh = [link for link in whole.links if link.kind == MESH and not link.note]
     members = sorted({name for link in mesh for name in (link.near, link.far)})
     if len(members) <= FULL_MESH:

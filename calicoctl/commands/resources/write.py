@@ -39,7 +39,7 @@ _ALLOW_OVERLAP = click.option(
 
 @dataclass(frozen=True, slots=True)
 class WriteFlags:
-    """What the operator lets pass."""
+    """The flags of the writing commands: what the operator lets pass."""
 
     accept_unenforced: bool = False
     allow_overlap: bool = False
