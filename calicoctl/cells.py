@@ -14,11 +14,11 @@ from libcalico.model import (
     BGPPeer,
     Node,
     Profile,
-    Resource,
     StagedKubernetesNetworkPolicy,
     Tier,
     WorkloadEndpoint,
 )
+from libcalico.model.kinds import Resource
 from libcalico.model.resources.policy import Tiered, tier_of
 
 DEFAULT_AS_NUMBER = 64512

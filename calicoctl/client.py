@@ -31,9 +31,8 @@ from libcalico.datastore.interface import (
     Selection,
 )
 from libcalico.errors import AlreadyExists, InvalidValue, MuslinError, NotFound
-from libcalico.model import Resource
 from libcalico.model.keys import ResourceKey
-from libcalico.model.kinds import key_of
+from libcalico.model.kinds import Resource, key_of
 from libcalico.model.resources.policy import (
     OLD_PREFIX,
     POLICY_KINDS,

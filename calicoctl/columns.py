@@ -30,9 +30,7 @@ from calicoctl.cells import (
     tier_cell,
 )
 from libcalico.errors import MuslinError
-from libcalico.model import (
-    Resource,
-)
+from libcalico.model.kinds import Resource
 
 
 @dataclass(frozen=True, slots=True)

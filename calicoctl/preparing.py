@@ -11,10 +11,9 @@ from libcalico.datastore.interface import (
     Entry,
 )
 from libcalico.errors import InvalidValue, MuslinError
-from libcalico.model import Resource
 from libcalico.model.base.meta import Metadata, stamp
 from libcalico.model.defaults import apply_defaults
-from libcalico.model.kinds import KINDS
+from libcalico.model.kinds import KINDS, Resource
 from libcalico.model.resources.policy import (
     GlobalNetworkPolicy,
     NetworkPolicy,
