@@ -151,8 +151,8 @@ class Agent:
     def echoes_wait(self, store: Datastore) -> None:
         """Let the store hold back what it says of an endpoint whose offer is being answered.
 
-        It holds back whatever else happens for at most 50 ms (libcalico.datastore.etcd.stream). A
-        store that cannot wait reports at once.
+        All other events wait with it, 50 ms at most (libcalico.datastore.etcd.stream). A store that
+        cannot wait reports at once.
         """
         if isinstance(store, Deferring):
             self.server.offers.on_offer = store.hold

@@ -95,13 +95,13 @@ def pod_parser(
 
 def pairs(texts: Sequence[str], what: str) -> dict[str, str]:
     """K=V texts as a mapping; LabError for one without `=`."""
-    found = {}
+    parsed = {}
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not key:
             raise LabError(f"{what} {text!r}: allowed is KEY=VALUE")
-        found[key] = value
-    return found
+        parsed[key] = value
+    return parsed
 
 
 def say(text: str) -> None:

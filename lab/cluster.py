@@ -190,17 +190,17 @@ def start_agents(lab: Lab, say: Say) -> None:
 
 def find(name: str) -> Lab:
     """A lab that is up; LabError when there is none of that name."""
-    found = state.load(name)
-    if found is None:
+    lab_state = state.load(name)
+    if lab_state is None:
         raise LabError(f"no lab {name!r} is up: `lab up --lab {name}`")
     plan = make_plan(
-        found.nodes,
-        found.topology,
-        tls=found.tls,
-        reflectors=found.reflectors,
-        ipv6_only=found.ipv6_only,
+        lab_state.nodes,
+        lab_state.topology,
+        tls=lab_state.tls,
+        reflectors=lab_state.reflectors,
+        ipv6_only=lab_state.ipv6_only,
     )
-    return Lab(found, plan)
+    return Lab(lab_state, plan)
 
 
 def down(name: str) -> bool:
@@ -213,9 +213,9 @@ def down(name: str) -> bool:
 
 
 def take_down(name: str) -> bool:
-    """`down` for one who holds the lock."""
-    found = state.load(name)
-    machines = found.machines if found else {}
+    """`down` for a caller that holds the lock."""
+    lab_state = state.load(name)
+    machines = lab_state.machines if lab_state else {}
     names = {machine.netns_name(name, entry) for entry in machines}
     existing = [NETNS / netns for netns in sorted(names) if (NETNS / netns).exists()]
     networks = [path.stat().st_ino for path in existing]
@@ -224,7 +224,7 @@ def take_down(name: str) -> bool:
     for path in existing:
         proc.run(["ip", "netns", "delete", path.name])
     shutil.rmtree(state.directory(name), ignore_errors=True)
-    return found is not None
+    return lab_state is not None
 
 
 def restore_host() -> None:

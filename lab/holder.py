@@ -6,7 +6,7 @@ host's tree stays untouched (LAB-4). Where nothing of the host may show, an empt
 top. Then the process becomes `sleep infinity`, whose pid names the machine. Standard library only
 and run with `-I -S`: it must start fast.
 
-In a rootless lab the host's files belong to nobody that we are: a directory can be written to only
+In a rootless lab the host's files belong to no user that we are: a directory can be written to only
 where its upper half was made here beforehand, a file only be replaced.
 
 Invariant LAB-4: no file of the host is written by what runs in a machine of the lab.

@@ -129,8 +129,8 @@ class Machine:
     def pids(self) -> list[int]:
         """Processes of this machine, those in its pods included, the holder not."""
         inode = (NETNS / self.netns).stat().st_ino
-        found = proc.members([inode], [self.record.uts], lambda pid: marked(pid, self.lab))
-        return [pid for pid in found if pid != self.record.pid]
+        pids = proc.members([inode], [self.record.uts], lambda pid: marked(pid, self.lab))
+        return [pid for pid in pids if pid != self.record.pid]
 
 
 def marked(pid: int, lab: str) -> bool:

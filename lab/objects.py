@@ -1,4 +1,4 @@
-"""What an operator applies to a new lab, so that pods of all racks reach each other.
+"""The objects that an operator applies to a new lab, so that pods of all racks reach each other.
 
 One pool, and for every node a BGP peering with the router of each of its cables. Where every node
 is an AS of its own the routers carry everything, and the mesh between nodes ends. Tested in
@@ -73,22 +73,22 @@ def _peers(plan: Plan) -> Iterator[str]:
 
 
 def apply(lab: Lab) -> None:
-    """Apply them by calicoctl and wait for all sessions; LabError when one stays down."""
+    """Apply the objects by calicoctl and wait for all sessions; LabError when one stays down."""
     lab.nodes[0].run(["calicoctl", "apply", "-f", "-"], stdin=documents(lab.plan).encode())
     for switch in lab.plan.switches:
         names = {name for name, _, _ in router.neighbours(lab.plan, switch)}
 
-        def established(name: str = switch.name, wanted: frozenset[str] = frozenset(names)) -> bool:
+        def established(name: str = switch.name, peers: frozenset[str] = frozenset(names)) -> bool:
             said = lab.machine(name).run(["birdc", "show", "protocols"]).stdout
             states = router.sessions(said)
-            return all(states.get(peer) == "Established" for peer in wanted)
+            return all(states.get(peer) == "Established" for peer in peers)
 
         what = f"{switch.name}: BGP sessions with {', '.join(sorted(names))}"
         proc.wait_until(established, what, timeout=ESTABLISHED_SECONDS)
     for node in lab.plan.nodes:
         count = len(node.cables) + (len(lab.plan.nodes) - 1 if _meshed(lab.plan) else 0)
 
-        def up(name: str = node.name, wanted: int = count) -> bool:
-            return [*sessions(lab.machine(name)).values()] == ["Established"] * wanted
+        def up(name: str = node.name, expected: int = count) -> bool:
+            return [*sessions(lab.machine(name)).values()] == ["Established"] * expected
 
         proc.wait_until(up, f"{node.name}: {count} BGP sessions", timeout=ESTABLISHED_SECONDS)

@@ -1,4 +1,4 @@
-"""Sends, forges, counts and records packets inside a machine or pod; what `probe.py` cannot do.
+"""Sends, forges, counts and records packets inside a machine or pod, as `probe.py` cannot.
 
 Standard library only, run with `-I -S`. It says `ready` when it has begun, ends at SIGTERM or
 SIGINT, and then prints one line of JSON. Uses:
@@ -52,7 +52,7 @@ def listen(kind: int, interface: str = "") -> socket.socket:
 
 
 def close_entry(tap: socket.socket) -> None:
-    """Nothing more comes in, and what waits can be read: a filter of one instruction, "drop"."""
+    """Let no more packets in, by a filter of one instruction, "drop"; the waiting stay readable."""
     import ctypes
 
     drop = ctypes.create_string_buffer(struct.pack("=HBBI", 6, 0, 0, 0))
@@ -101,19 +101,19 @@ def datagram(packet: bytes) -> tuple[str, int] | None:
 
 
 def count(port: int) -> dict[str, object]:
-    """What arrived until the signal; `lost` is what the kernel had no buffer for."""
-    found: dict[str, int] = {}
+    """Count the packets until the signal; `lost` are those for which the kernel had no buffer."""
+    arrived: dict[str, int] = {}
     with listen(socket.SOCK_DGRAM) as tap:
         for packet, origin in taken(tap):
             seen = None if origin[2] == OUTGOING else datagram(packet)
             if seen is not None and seen[1] == port:
-                found[seen[0]] = found.get(seen[0], 0) + 1
+                arrived[seen[0]] = arrived.get(seen[0], 0) + 1
         _, lost = struct.unpack("II", tap.getsockopt(SOL_PACKET, PACKET_STATISTICS, 8))
-    return {"arrived": found, "lost": lost}
+    return {"arrived": arrived, "lost": lost}
 
 
 def send(address: str, port: int, rate: float, fresh: bool) -> dict[str, object]:
-    """Send until the signal. What the network answers (unreachable) stops nothing."""
+    """Send until the signal; errors of the network (unreachable) do not stop it."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     sent = errors = 0
     out = socket.socket(family, socket.SOCK_DGRAM)

@@ -1,4 +1,4 @@
-"""Pods of the lab: what kubelet and containerd do around the CNI calls, and a record per pod.
+"""Pods of the lab: the work of kubelet and containerd around the CNI calls, and a record per pod.
 
 A pod is a network namespace made by `ip netns add` in its node's own mount namespace, a container
 id of 64 hex digits, CNI ADD, and where asked for a responder process. Its record lies in the lab's
@@ -30,7 +30,7 @@ NETNS_DIRECTORY = "/var/run/netns"
 
 @dataclass(frozen=True)
 class Pod:
-    """A pod that was added. `result` is what the last plugin answered.
+    """A pod that was added. `result` is the answer of the last plugin.
 
     `steps` holds the milliseconds of each step of its start, in order.
     """
@@ -52,7 +52,7 @@ class Pod:
 
     @property
     def sandbox(self) -> Sandbox:
-        """What the runtime hands to plugins."""
+        """The sandbox that the runtime hands to plugins."""
         return Sandbox(
             self.container_id,
             self.netns,
@@ -71,7 +71,7 @@ class Pod:
 
     @property
     def address(self) -> str:
-        """The first address: what Kubernetes calls the pod's IP."""
+        """The first address: the pod's IP in Kubernetes."""
         if not self.addresses:
             raise LabError(f"pod {self.namespace}/{self.name} has no address")
         return self.addresses[0]
@@ -98,7 +98,7 @@ def add(
 ) -> Pod:
     """Start a pod: profiles of its namespace if absent, loopback, network, responder on `ports`.
 
-    `named_ports` is what the pod declares, name to `tcp:80`; nothing listens because of it.
+    `named_ports` are those that the pod declares, name to `tcp:80`; nothing listens on them.
     `prepared` gets the network namespace while it is still empty. `uid`: of the Pod in an API.
     After a failure one DEL as containerd does, whose own failure hides nothing; then the error.
     """
@@ -267,5 +267,5 @@ def ping(lab: Lab, pod: Pod, address: str, *, count: int = 1, wait: float = 1.0)
 
 
 def answers(lab: Lab, pod: Pod, address: str, *, count: int = 1) -> bool:
-    """The same of a ping that must be answered: it is sent once, and may be late."""
+    """Like `ping`, for an answer that must come: the ping is sent once, and may be late."""
     return ping(lab, pod, address, count=count, wait=proc.PATIENCE)

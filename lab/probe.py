@@ -54,7 +54,7 @@ def from_fresh_port(link: socket.socket, index: int) -> None:
     try:
         link.bind(("::" if link.family == socket.AF_INET6 else "0.0.0.0", port))
     except OSError:
-        return  # somebody listens there: the kernel's choice, then
+        return  # another program listens there: the kernel chooses a port, then
 
 
 def ask(

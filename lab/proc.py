@@ -1,4 +1,4 @@
-"""Processes of the host, seen through /proc: run one, recognise one again, end those of a lab.
+"""Processes of the host, by /proc: run one, recognise one again, end those of a lab.
 
 A pid alone does not name a process (it is reused); a pid with its start time does. What lives in
 a lab is recognised by its namespaces, so that `lab down` works after a crash of the lab tool,
@@ -19,7 +19,7 @@ from pathlib import Path
 from lab.errors import LabError
 
 PATIENCE = 120.0
-"""Seconds for what a machine with nothing else to do does in a few: it only catches a hang."""
+"""Seconds for work that an idle machine does in a few: the limit only catches a hang."""
 
 
 @dataclass(frozen=True)
@@ -124,14 +124,14 @@ def members(
     if own is not None:
         nets.discard(own.net)
         utses.discard(own.uts)
-    found = []
+    pids = []
     for pid in all_pids():
         spaces = namespaces(pid)
         if spaces is None or pid == os.getpid():
             continue
         if spaces.net in nets or (spaces.uts in utses and belongs(pid)):
-            found.append(pid)
-    return found
+            pids.append(pid)
+    return pids
 
 
 def kill_all(pids: Callable[[], list[int]], *, timeout: float = PATIENCE) -> None:

@@ -1,7 +1,7 @@
 """What runs in a pod of the lab: tells each client which address it came from.
 
 `responder.py tcp:8080 udp:5353 ...` listens on all addresses of the pod, both families. TCP: greets
-with `peer ADDRESS PORT`, then sends back whatever arrives. UDP: answers with the same line.
+with `peer ADDRESS PORT`, then sends back all that arrives. UDP: answers with the same line.
 Standard library only, run with `-I -S`.
 """
 

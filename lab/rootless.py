@@ -72,28 +72,28 @@ def needed() -> bool:
 
 
 def environment() -> dict[str, str]:
-    """What programs inside get: system programs in PATH, and the usual place of a lab's state."""
+    """The environment inside: system programs in PATH, and the usual place of a lab's state."""
     inherited = {key: value for key, value in os.environ.items() if key != "MUSLIN_LAB_DIR"}
     return {**inherited, "PATH": f"{inherited.get('PATH', '')}:{SYSTEM_PATH}"}
 
 
 def obstacles(read: Mapping[str, str]) -> list[str]:
-    """Which of the host's settings forbid it, of `name -> value`. Pure."""
-    found = [name for name, forbidding in OBSTACLES.items() if read.get(name) == forbidding]
-    return [f"{name.replace('/', '.')} is {OBSTACLES[name]}" for name in found]
+    """The host's settings (`name -> value`) that forbid it. Pure."""
+    names = [name for name, forbidding in OBSTACLES.items() if read.get(name) == forbidding]
+    return [f"{name.replace('/', '.')} is {OBSTACLES[name]}" for name in names]
 
 
 def settings() -> dict[str, str]:
     """The host's settings about user namespaces."""
-    found = {}
+    values = {}
     for name in OBSTACLES:
         with contextlib.suppress(OSError):
-            found[name] = Path("/proc/sys", name).read_text().strip()
-    return found
+            values[name] = Path("/proc/sys", name).read_text().strip()
+    return values
 
 
 def refusal(said: str) -> LabError:
-    """What to tell a user whose host forbids it."""
+    """The error for a user whose host forbids it."""
     reasons = "; ".join(filter(None, [said.strip()[-300:], *obstacles(settings())]))
     return LabError(
         f"this host does not let an ordinary user make a lab ({reasons}). "
@@ -104,7 +104,7 @@ def refusal(said: str) -> LabError:
 def build(command: Sequence[str], *, with_us: bool) -> tuple[subprocess.Popen[bytes], House]:
     """Make a world that runs `command`, or only exists; LabError when the host forbids it.
 
-    `with_us`: it dies when this process dies, however that may happen.
+    `with_us`: it dies when this process dies, in any way.
     """
     reading, writing = os.pipe()
     prefix = ["setpriv", "--pdeathsig", "KILL"] if with_us else []
@@ -145,19 +145,19 @@ def run(command: Sequence[str]) -> int:
 
 
 def as_nobody(command: Sequence[str]) -> None:
-    """Root who wants to see the rootless way becomes a user who owns nothing, and the command."""
+    """Become a user who owns nothing, and then the command: how root tries the rootless way."""
     ids = [f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
     os.execvpe("setpriv", ["setpriv", *ids, "--", *command], {**environment(), "HOME": "/"})
 
 
 def directory() -> Path:
-    """Where this user's record lies, 0700; LabError when somebody else made it."""
+    """The directory of this user's record, mode 0700; LabError when another user made it."""
     default = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
     override = os.environ.get("MUSLIN_LAB_DIR")
     path = Path(override) if override else default / f"muslin-lab-{os.geteuid()}"
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = path.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+    status = path.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
         raise LabError(f"{path} must be a directory of your own with mode 0700")
     return path
 
@@ -196,7 +196,7 @@ def ensure() -> House:
 
 
 def close_if_empty() -> None:
-    """End the world when no lab is left in it and nobody is making one."""
+    """End the world when no lab is left in it and none is being made."""
     with locked(fcntl.LOCK_EX | fcntl.LOCK_NB) as mine:
         house = find() if mine else None
         if house is not None and house.empty:

@@ -25,12 +25,12 @@ protocol device {{ scan time 2; }}
 protocol direct {{ {channel}; }}
 protocol kernel {{
   scan time 5; persist off; graceful restart on; merge paths on;
-  {channel} {{ import none; export where {told}; }};
+  {channel} {{ import none; export where {exported}; }};
 }}
 template bgp tor {{
   local as {own_as}; hold time {hold}; graceful restart on;
   connect delay time 1; connect retry time 2; error wait time 1, 3;
-  {channel} {{ import all; export where {told};{more} }};
+  {channel} {{ import all; export where {exported};{more} }};
 }}
 """
 _REFLECTOR = """\
@@ -73,8 +73,8 @@ def configuration(plan: Plan, switch: Switch | None = None) -> str:
         own_as=mine.as_number,
         hold=HOLD_SECONDS,
         more=" next hop self;" if plan.topology == "dual" else "",
-        # The ways to loopback addresses are the router's own.
-        told="source ~ [RTS_BGP, RTS_STATIC]"
+        # The routes to loopback addresses are the router's own.
+        exported="source ~ [RTS_BGP, RTS_STATIC]"
         if plan.topology == "loopbacks"
         else "source = RTS_BGP",
     )
@@ -126,20 +126,20 @@ def learned(show_route: str) -> dict[str, list[tuple[str, str]]]:
     prefix = ""
     lines = show_route.splitlines()
     for line, following in zip(lines, [*lines[1:], ""], strict=True):
-        found = re.match(r"^(\S+/\d+)?\s+unicast \[(\S+) ", line)
-        if not found:
+        match = re.match(r"^(\S+/\d+)?\s+unicast \[(\S+) ", line)
+        if not match:
             continue
-        prefix = found.group(1) or prefix
+        prefix = match.group(1) or prefix
         via = re.match(r"^\s+via (\S+) on", following)
-        table.setdefault(prefix, []).append((found.group(2), via.group(1) if via else ""))
+        table.setdefault(prefix, []).append((match.group(2), via.group(1) if via else ""))
     return table
 
 
 def sessions(show_protocols: str) -> dict[str, str]:
     """node -> session state of the text of `birdc show protocols`. Pure."""
-    found: dict[str, str] = {}
+    states: dict[str, str] = {}
     for line in show_protocols.splitlines():
         words = line.split()
         if len(words) >= 4 and words[1] == "BGP":
-            found[words[0]] = words[5] if len(words) > 5 else words[3]
-    return found
+            states[words[0]] = words[5] if len(words) > 5 else words[3]
+    return states

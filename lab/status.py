@@ -78,7 +78,7 @@ def status(lab: Lab) -> Status:
 def sessions(node: Machine) -> dict[str, str]:
     """peer -> state of a node's BGP sessions, as its own bgp tells it; empty before that."""
     try:
-        told = json.loads(node.path(paths.STATUS / "bgp.json").read_text())
+        answer = json.loads(node.path(paths.STATUS / "bgp.json").read_text())
     except (OSError, ValueError):
         return {}
-    return {peer["address"]: peer["info"] for peer in told.get("peers", [])}
+    return {peer["address"]: peer["info"] for peer in answer.get("peers", [])}

@@ -141,8 +141,8 @@ class Plan:
     @property
     def racks(self) -> tuple[Segment, ...]:
         """The segments that nodes are on."""
-        found = {segment.number for node in self.nodes for _, segment in node.cables}
-        return tuple(Segment(number) for number in sorted(found))
+        racks = {segment.number for node in self.nodes for _, segment in node.cables}
+        return tuple(Segment(number) for number in sorted(racks))
 
     @property
     def segments(self) -> tuple[Segment, ...]:

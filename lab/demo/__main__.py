@@ -63,8 +63,8 @@ def tell(story: Story, write: Write, until: str) -> list[Outcome]:
 
 def report(outcomes: Sequence[Outcome], until: str) -> dict[str, object]:
     """The JSON of `--json`. Pure."""
-    told = [outcome.name for outcome in outcomes]
-    ok = told == NAMES[: NAMES.index(until) + 1] and all(outcome.ok for outcome in outcomes)
+    names = [outcome.name for outcome in outcomes]
+    ok = names == NAMES[: NAMES.index(until) + 1] and all(outcome.ok for outcome in outcomes)
     return {"ok": ok, "checks": [asdict(outcome) for outcome in outcomes]}
 
 

@@ -1,7 +1,7 @@
 """A packet capture on one interface of a machine, decoded afterwards by tcpdump's own filters.
 
 As root of a user namespace with one id tcpdump can do neither: it insists on becoming its own
-user. There the lab's recorder writes the file, and tcpdump reads it as somebody who is not root.
+user. There the lab's recorder writes the file, and tcpdump reads it as a user who is not root.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Check 8 and the last: the pods are deleted; no interface, route, rule or key of theirs is left.
 
-Nor are chains and sets of policies and profiles: nobody is left whom they could select.
+Nor are chains and sets of policies and profiles: there is no pod left that they could select.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def cells(text: str) -> list[list[str]]:
 
 
 def leftovers(story: Story, gone: list[Pod]) -> list[str]:
-    """What the nodes' kernels still hold of pods that are gone."""
-    found = []
+    """The entries of the nodes' kernels for pods that are gone."""
+    left = []
     for machine in story.lab.nodes:
         names = {interface(pod) for pod in gone if pod.node == machine.name}
         addresses = {pod.address for pod in gone if pod.node == machine.name}
@@ -55,15 +55,15 @@ def leftovers(story: Story, gone: list[Pod]) -> list[str]:
             for line in tables[table]:
                 words = line.replace("/32", "").replace(":", " ").split()
                 if addresses & set(words) or any(name in line for name in names):
-                    found.append(f"{machine.name}: {table}: {line}")
-        found += [f"{machine.name}: {line}" for line in tables["ip -o link"] if " cali" in line]
-        found += [f"{machine.name}: {line}" for line in of_policies(tables)]
-        found += [
+                    left.append(f"{machine.name}: {table}: {line}")
+        left += [f"{machine.name}: {line}" for line in tables["ip -o link"] if " cali" in line]
+        left += [f"{machine.name}: {line}" for line in of_policies(tables)]
+        left += [
             f"{machine.name}: network namespace {line}"
             for line in machine.run(["ip", "netns"]).stdout.split()
             if line.startswith("cni-")
         ]
-    return found
+    return left
 
 
 def of_policies(tables: dict[str, list[str]]) -> list[str]:
@@ -97,8 +97,8 @@ def keys(story: Story, transcript: Transcript) -> None:
     lab = story.lab
     for prefix in (f"{look.RESOURCES}/workloadendpoints/", f"{look.IPAM}/handle/"):
         transcript.show(lab.etcd, ["etcdctl", "get", "--prefix", "--keys-only", prefix])
-        found = sorted(look.etcd(lab, prefix))
-        expect(not found, f"etcd: keys left below {prefix}: {found}")
+        left = sorted(look.etcd(lab, prefix))
+        expect(not left, f"etcd: keys left below {prefix}: {left}")
     used = look.in_use(lab)
     transcript.note(f"addresses allocated by block, from etcd: {used}")
     expect(not any(used.values()), f"etcd: addresses still allocated: {used}")

@@ -28,7 +28,7 @@ AFTER_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Figures:
-    """What was sent to the pod's address and arrived, by peer; `control` came from its own node."""
+    """Packets sent to the pod's address and arrived, by peer; `control` came from its own node."""
 
     pod: Pod
     sent: dict[str, int]
@@ -90,10 +90,10 @@ def late(story: Story, transcript: Transcript, name: str) -> Figures:
     finally:
         reports = [sender.finish() for sender in senders]
     expect(count["lost"] == 0, f"the counter lost {count['lost']} packets")
-    found: dict[str, int] = count["arrived"]
+    by_source: dict[str, int] = count["arrived"]
     sent = {peer: report["sent"] for peer, report in zip(PEERS, reports, strict=True)}
-    arrived = {peer: found.pop(story.pod(peer).address, 0) for peer in PEERS}
-    figures = Figures(pod, sent, arrived, sum(found.values()))
+    arrived = {peer: by_source.pop(story.pod(peer).address, 0) for peer in PEERS}
+    figures = Figures(pod, sent, arrived, sum(by_source.values()))
     tell(transcript, figures)
     for peer in PEERS:
         expect(sent[peer] > RATE / 20, f"{peer} sent only {sent[peer]} packets")

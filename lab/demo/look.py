@@ -1,4 +1,4 @@
-"""How checks look at the world from outside: etcd's keys, the kernel's tables, BIRD's tables."""
+"""Readers for the checks: etcd's keys, the kernel's tables, BIRD's tables."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ def etcd(lab: Lab, prefix: str) -> dict[str, Json]:
     """Keys below a prefix with their JSON values, as `etcdctl` gives them."""
     command = ["etcdctl", "get", "--prefix", prefix, "-w", "json"]
     answer = json.loads(lab.etcd.run(command).stdout)
-    found = {}
+    values = {}
     for entry in answer.get("kvs", []):
         key = base64.b64decode(entry["key"]).decode()
         text = base64.b64decode(entry.get("value", "")).decode()
         value = json.loads(text) if text.startswith("{") else {"text": text}
-        found[key] = value
-    return found
+        values[key] = value
+    return values
 
 
 @dataclass(frozen=True)
 class OwnedBlock:
-    """A block and the node that etcd says it belongs to."""
+    """A block and its node in etcd."""
 
     node: str
     cidr: str
@@ -42,7 +42,7 @@ class OwnedBlock:
 
 def blocks(lab: Lab) -> list[OwnedBlock]:
     """Every confirmed IPv4 block affinity in etcd."""
-    found = []
+    owned = []
     for key, value in etcd(lab, f"{IPAM}/host/").items():
         parts = key.removeprefix(f"{IPAM}/host/").split("/")
         if (
@@ -50,17 +50,17 @@ def blocks(lab: Lab) -> list[OwnedBlock]:
             and parts[1:3] == ["ipv4", "block"]
             and value.get("state") == "confirmed"
         ):
-            found.append(OwnedBlock(parts[0], parts[3].replace("-", "/")))
-    return sorted(found, key=lambda block: (block.node, block.cidr))
+            owned.append(OwnedBlock(parts[0], parts[3].replace("-", "/")))
+    return sorted(owned, key=lambda block: (block.node, block.cidr))
 
 
 def in_use(lab: Lab) -> dict[str, int]:
     """block -> number of allocated addresses, by the block keys in etcd."""
-    found = {}
+    counts = {}
     for key, value in etcd(lab, f"{IPAM}/assignment/").items():
         used = [entry for entry in value.get("allocations", []) if entry is not None]
-        found[key.rpartition("/")[2].replace("-", "/")] = len(used)
-    return found
+        counts[key.rpartition("/")[2].replace("-", "/")] = len(used)
+    return counts
 
 
 def routes(machine: Machine) -> list[Json]:
@@ -83,9 +83,9 @@ def neighbours(lab: Lab) -> dict[str, str]:
 
 
 def hold_times(lab: Lab) -> set[int]:
-    """What the router's sessions have agreed on, in seconds."""
-    told = lab.router.run(["birdc", "show", "protocols", "all"]).stdout
-    return {int(found) for found in re.findall(r"Hold timer: +[0-9.]+/(\d+)", told)}
+    """The hold times of the router's sessions, in seconds."""
+    text = lab.router.run(["birdc", "show", "protocols", "all"]).stdout
+    return {int(seconds) for seconds in re.findall(r"Hold timer: +[0-9.]+/(\d+)", text)}
 
 
 def learned(lab: Lab) -> dict[str, list[tuple[str, str]]]:
@@ -100,14 +100,14 @@ def learned(lab: Lab) -> dict[str, list[tuple[str, str]]]:
 def processes(machine: Machine, title: str) -> list[int]:
     """Processes of a machine that `ps` shows under a title.
 
-    A child that is about to run another program still has its parent's, and is none of them.
+    A child that is about to run another program still has its parent's title, and is left out.
     """
-    found = [pid for pid in machine.pids() if proc.command_of(pid).split(" ")[0] == title]
-    return [pid for pid in found if proc.parent_of(pid) not in (None, *found)]
+    pids = [pid for pid in machine.pids() if proc.command_of(pid).split(" ")[0] == title]
+    return [pid for pid in pids if proc.parent_of(pid) not in (None, *pids)]
 
 
 def tables(machine: Machine) -> dict[str, list[str]]:
-    """The node's forwarding state as text that two moments can be compared by."""
+    """The node's forwarding state as text, to compare two moments."""
     commands = {
         "ip route": ["ip", "route", "show", "table", "all"],
         "ip -6 route": ["ip", "-6", "route", "show", "table", "all"],
@@ -128,10 +128,10 @@ def normal(text: str) -> list[str]:
 
 
 def differences(before: dict[str, list[str]], after: dict[str, list[str]]) -> list[str]:
-    """What is in one of two dumps only, with - and + as in diff(1). Pure."""
-    found = []
+    """The lines that are in only one of two dumps, with - and + as in diff(1). Pure."""
+    lines = []
     for name in before:
         old, new = set(before[name]), set(after[name])
-        found += [f"{name}: - {line}" for line in sorted(old - new)]
-        found += [f"{name}: + {line}" for line in sorted(new - old)]
-    return found
+        lines += [f"{name}: - {line}" for line in sorted(old - new)]
+        lines += [f"{name}: + {line}" for line in sorted(new - old)]
+    return lines

@@ -1,7 +1,7 @@
-"""Who reaches whom among the story's pods, by TCP and by UDP, probed from inside each pod.
+"""Reachability among the story's pods, by TCP and by UDP, probed from inside each pod.
 
-An answer counts only when the server says that it saw the pod's own address. What is expected is a
-predicate over (protocol, source, target); every one of the 60 answers must be as it says.
+An answer counts only when the server says that it saw the pod's own address. The expectation is a
+predicate over (protocol, source, target), and every one of the 60 answers must agree with it.
 """
 
 from __future__ import annotations
@@ -66,25 +66,25 @@ def expected(story: Story, allowed: Allowed) -> Matrix:
     }
 
 
-def differences(wanted: Matrix, found: Matrix) -> list[str]:
+def differences(desired: Matrix, observed: Matrix) -> list[str]:
     """One sentence per wrong answer. Pure."""
     return [
-        f"{protocol} {source} -> {target} {'is closed' if wanted[key] else 'is OPEN'}"
-        for key in wanted
+        f"{protocol} {source} -> {target} {'is closed' if desired[key] else 'is OPEN'}"
+        for key in desired
         for protocol, source, target in [key]
-        if wanted[key] is not found[key]
+        if desired[key] is not observed[key]
     ]
 
 
-def table(found: Matrix) -> str:
+def table(observed: Matrix) -> str:
     """Rows are sources, columns targets; T and U where TCP and UDP pass. Pure."""
-    names = list(dict.fromkeys(source for _, source, _ in found))
+    names = list(dict.fromkeys(source for _, source, _ in observed))
     lines = ["from \\ to  " + "".join(f"{name:8}" for name in names)]
     for source in names:
         cells = ""
         for target in names:
             marks = "".join(
-                mark if found.get((protocol, source, target)) else "."
+                mark if observed.get((protocol, source, target)) else "."
                 for protocol, mark in (("tcp", "T"), ("udp", "U"))
             )
             cells += f"{'-' if source == target else marks:8}"
@@ -94,31 +94,31 @@ def table(found: Matrix) -> str:
 
 def holds(story: Story, transcript: Transcript, allowed: Allowed, when: str) -> None:
     """The matrix becomes exactly this within the story's patience, and still is when seen again."""
-    wanted, begun = expected(story, allowed), time.monotonic()
-    found: Matrix = {}
+    desired, begun = expected(story, allowed), time.monotonic()
+    observed: Matrix = {}
     seconds = SILENCE
 
     def exact() -> bool:
         nonlocal seconds
-        found.update(observe(story, seconds))
+        observed.update(observe(story, seconds))
         seconds = min(1.25 * seconds, LONGEST)
-        return not differences(wanted, found)
+        return not differences(desired, observed)
 
     try:
         proc.wait_until(exact, f"{when}: the expected matrix", timeout=story.patience)
         took = time.monotonic() - begun
-        found.update(observe(story, seconds))
-        wrong = differences(wanted, found)
+        observed.update(observe(story, seconds))
+        wrong = differences(desired, observed)
         if wrong and not any("OPEN" in one for one in wrong):
-            # Silence alone: this machine may be slower by now. What is open stays a failure.
-            found.update(observe(story, LONGEST))
-            wrong = differences(wanted, found)
+            # Only silence: this machine may be slower by now. An open pair stays a failure.
+            observed.update(observe(story, LONGEST))
+            wrong = differences(desired, observed)
     except LabError as error:
-        wrong = differences(wanted, found)
-        transcript.note(table(found))
+        wrong = differences(desired, observed)
+        transcript.note(table(observed))
         raise CheckFailed(f"{error}: {', '.join(wrong)}") from error
-    passing = sum(found.values())
-    transcript.note(f"{when}: {passing} of {len(found)} probes pass (seen after {took:.1f} s)")
-    transcript.note(table(found))
+    passing = sum(observed.values())
+    transcript.note(f"{when}: {passing} of {len(observed)} probes pass (seen after {took:.1f} s)")
+    transcript.note(table(observed))
     if wrong:
         raise CheckFailed(f"{when}: seen again, these differ: {', '.join(wrong)}")

@@ -18,15 +18,15 @@ def check(story: Story, transcript: Transcript) -> None:
     transcript.show(lab.router, ["birdc", "show", "status"])
     prefix = f"{look.RESOURCES}/nodes/"
     transcript.show(lab.etcd, ["etcdctl", "get", "--prefix", "--keys-only", prefix])
-    found = look.etcd(lab, prefix)
+    keys = look.etcd(lab, prefix)
     for node in lab.plan.nodes:
-        spec = found.get(prefix + node.name, {}).get("spec", {})
+        spec = keys.get(prefix + node.name, {}).get("spec", {})
         address = spec.get("bgp", {}).get("ipv4Address")
         expect(
             address == str(node.address),
             f"etcd: Node {node.name} should have the address {node.address}, has {address}",
         )
-    expect(len(found) == 3, f"etcd: 3 Node keys expected, found {sorted(found)}")
+    expect(len(keys) == 3, f"etcd: 3 Node keys expected, found {sorted(keys)}")
     processes(story, transcript)
 
 

@@ -111,7 +111,7 @@ def ping_from_node(machine: Machine, pod: Pod) -> bool:
 
 
 def bare(seen: Capture, transcript: Transcript, host: Host) -> None:
-    """What went over the cable: pod to pod IP, no tunnel."""
+    """The packets on the cable are IP from pod to pod, without a tunnel."""
     inside = f"src net {POOL} and dst net {POOL}"
     packets = seen.decode(inside)
     sample = "\n".join(packets[:6])
@@ -119,9 +119,9 @@ def bare(seen: Capture, transcript: Transcript, host: Host) -> None:
     transcript.note(f"{sample}\n... {len(packets)} packets between pods")
     expect(packets, "the capture shows no packet between pods")
     for tunnel in ("ip proto 4", "udp port 4789", "ip proto 47"):
-        found = seen.decode(tunnel)
-        transcript.note(f"router$ tcpdump -nn -r rack.pcap '{tunnel}'   # {len(found)} packets")
-        expect(not found, f"encapsulated packets ({tunnel}) on the rack link: {found[:3]}")
+        tunnelled = seen.decode(tunnel)
+        transcript.note(f"router$ tcpdump -nn -r rack.pcap '{tunnel}'   # {len(tunnelled)} packets")
+        expect(not tunnelled, f"encapsulated packets ({tunnel}) on the rack link: {tunnelled[:3]}")
 
 
 def outside(story: Story, transcript: Transcript) -> None:

@@ -55,12 +55,14 @@ def sockets(story: Story, transcript: Transcript, node: str, peers: dict[str, st
     command = ["ss", "-Htn", "state", "established", "( sport = :179 or dport = :179 )"]
     machine = story.lab.machine(node)
 
-    def found() -> set[str]:
+    def established() -> set[str]:
         lines = machine.run(command).stdout.splitlines()
         return {line.split()[-1].rpartition(":")[0].strip("[]") for line in lines if line.split()}
 
     try:
-        story.wait(lambda: set(peers) <= found(), f"{node}: TCP sessions on 179 to {sorted(peers)}")
+        story.wait(
+            lambda: set(peers) <= established(), f"{node}: TCP sessions on 179 to {sorted(peers)}"
+        )
     except CheckFailed:
         transcript.show(machine, command)
         raise

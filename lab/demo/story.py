@@ -114,6 +114,6 @@ def took(begun: float) -> float:
 
 
 def end(story: Story) -> None:
-    """Take the story's own lab down, whatever is left of it (never one that was there before)."""
+    """Take the story's own lab down, or what is left of it (never one that was there before)."""
     if story.began:
         cluster.down(story.lab_name)

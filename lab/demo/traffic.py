@@ -24,7 +24,7 @@ INTERVAL = "0.009"  # ping(8) rounds 0.01 up: 60 a second on a kernel with 250 H
 
 @dataclass
 class Traffic:
-    """What was sent and what came through; filled when the traffic has ended."""
+    """Counts of sent and lost packets; filled when the traffic has ended."""
 
     lab: Lab
     ends: tuple[Pod, Pod]
@@ -43,12 +43,12 @@ class Traffic:
         return [max(map(int, _ANSWER.findall(text)), default=0) for text in logs]
 
     def settled(self) -> None:
-        """From here on nothing may be lost: returns when enough has come through since."""
+        """From now on no packet may be lost: returns when enough have come through since."""
         self.marks = self.answered()
         self.go_on(50)
 
     def go_on(self, count: int) -> None:
-        """Until so many more pings are answered each way."""
+        """Wait until `count` more pings are answered each way."""
         before = self.answered()
         proc.wait_until(
             lambda: all(
@@ -103,13 +103,14 @@ def finish(running: subprocess.Popen[bytes]) -> str:
 
 
 def lost(text: str, after: int = 0) -> tuple[int, int]:
-    """(sent, lost) of ping's output, those lost `after` one. The one that was under way at SIGINT
-    is not lost. Pure.
+    """(sent, lost) of ping's output; `lost` counts those after the ping `after`. Pure.
+
+    The ping that was under way at SIGINT is not lost.
     """
-    found = _SUMMARY.search(text)
-    if not found:
+    summary = _SUMMARY.search(text)
+    if not summary:
         raise CheckFailed(f"ping printed no summary: {text[-400:]}")
-    sent = int(found.group(1))
+    sent = int(summary.group(1))
     answered = {int(number) for number in _ANSWER.findall(text)}
     return sent, len(set(range(after + 1, sent)) - answered)
 
