@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import secrets
-import signal
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -21,10 +19,10 @@ from pathlib import Path
 from lab import namespaces, proc, state
 from lab.cluster import Lab
 from lab.errors import LabError
-from lab.machine import FAST_PYTHON, Machine
+from lab.machine import Machine
+from lab.pod_containers import check_port, kill_processes, respond
 from lab.runtime import LOOPBACK, PLUGIN_TIMEOUT, Json, Runtime, Sandbox
 
-RESPONDER = Path(__file__).with_name("responder.py")
 NETNS_DIRECTORY = "/var/run/netns"
 
 
@@ -174,25 +172,6 @@ class Clock:
         self._last = now
 
 
-def respond(machine: Machine, title: str, netns: str, ports: Sequence[str]) -> None:
-    """Start a pod's responder and wait until it listens."""
-    log = f"/var/log/pod-{title.replace('/', '-')}.log"
-    machine.path(log).write_text("")
-    machine.start([*FAST_PYTHON, str(RESPONDER), *ports], netns=netns, output=log)
-    path = machine.path(log)
-    what = f"pod {title}: responder on {', '.join(ports)}"
-    proc.wait_until(
-        lambda: "listening" in path.read_text(), what, timeout=proc.PATIENCE, every=0.01
-    )
-
-
-def check_port(port: str) -> None:
-    """LabError unless it reads tcp:NUMBER or udp:NUMBER."""
-    kind, _, number = port.partition(":")
-    if kind not in ("tcp", "udp") or not number.isdigit() or not 0 < int(number) < 65536:
-        raise LabError(f"port {port!r}: allowed are tcp:1 to tcp:65535 and udp:1 to udp:65535")
-
-
 def remove(lab: Lab, pod: Pod, *, timeout: float = PLUGIN_TIMEOUT) -> float:
     """End a pod as containerd does: processes, DEL, namespace, DEL again; DEL's milliseconds."""
     machine, runtime = lab.machine(pod.node), Runtime(lab.machine(pod.node))
@@ -203,17 +182,6 @@ def remove(lab: Lab, pod: Pod, *, timeout: float = PLUGIN_TIMEOUT) -> float:
     runtime.delete(pod.network, pod.sandbox, netns="", timeout=timeout)
     record_path(lab, pod.namespace, pod.name).unlink(missing_ok=True)
     return sum(answer.milliseconds for answer in answers)
-
-
-def kill_processes(machine: Machine, netns: str) -> None:
-    """The runtime kills the containers before it asks for DEL."""
-    try:
-        inode = machine.path(netns).stat().st_ino
-    except FileNotFoundError:
-        return
-    for pid in proc.members([inode], [], lambda _: False):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
 
 
 def remove_netns(machine: Machine, netns: str) -> None:

@@ -19,6 +19,7 @@ from lab.demo.story import Story
 from lab.demo.transcript import Transcript, expect
 from lab.machine import FAST_PYTHON, PROBE, Machine
 from lab.objects import POOL
+from lab.pod_containers import RESPONDER
 from lab.pods import Pod
 from lab.topology import Host
 
@@ -142,7 +143,7 @@ def server(machine: Machine) -> Iterator[str]:
     log = "/run/responder.log"
     machine.path(log).write_text("")
     running = machine.start(
-        [*FAST_PYTHON, str(pods.RESPONDER), f"tcp:{PORT}"],
+        [*FAST_PYTHON, str(RESPONDER), f"tcp:{PORT}"],
         output=log,
     )
     try:

@@ -1,6 +1,11 @@
 """What a machine must be to carry a node: over forty checks, each a pure function over facts."""
 
-from node.checks import kernel, host, network, cluster, datastore, kubernetes  # isort: skip
+# isort: off
+# The checks run in the order of these imports.
+from node.checks import kernel, sysctls, host, ports, network, pools, reachability
+from node.checks import cluster, datastore, kubernetes
+
+# isort: on
 from node.checks.check import CHECKS, Check, Result, Verdict, run
 from node.checks.facts import Facts
 
@@ -16,5 +21,9 @@ __all__ = [
     "kernel",
     "kubernetes",
     "network",
+    "pools",
+    "ports",
+    "reachability",
     "run",
+    "sysctls",
 ]

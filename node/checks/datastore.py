@@ -9,7 +9,8 @@ from datetime import datetime, timedelta
 from ipaddress import ip_address
 
 from node.checks.check import Finding, bad, check, doubtful, good, unknown
-from node.checks.facts import Certificate, Facts
+from node.checks.datastore_facts import Certificate
+from node.checks.facts import Facts
 
 SOON = timedelta(days=30)
 SLOW = 100.0

@@ -11,14 +11,24 @@ from node.checks.facts import Facts
 FREE_BYTES, FREE_PERCENT = 200 * 1024 * 1024, 5.0
 OPEN_FILES = 4_096
 LARGEST_SKEW = 5.0
+FOREIGN_CHAINS = ("FLANNEL", "CILIUM_", "WEAVE", "KUBE-ROUTER", "ANTREA", "CNI-HOSTPORT")
 GENERIC_NAMES = frozenset({"localhost", "localhost.localdomain", "debian", "ubuntu", "raspberrypi"})
-OUR_PORTS = {
-    9099: ("felix's health", "FELIX_HEALTHPORT"),
-    9091: ("felix's metrics", "FELIX_PROMETHEUSMETRICSPORT"),
-    9097: ("the speaker's health", "CALICO_BGP_HEALTH_PORT"),
-    9096: ("the CNI daemon's health", "CALICO_CNI_HEALTHPORT"),
-}
-OURS = ("calico", "exabgp", "python")
+
+
+@check(
+    "other-rules",
+    required=False,
+    cause="Rules of another network plugin accept, drop or masquerade before ours are asked.",
+    fix="Remove the other plugin, then reboot the node or flush its chains.",
+)
+def other_rules(facts: Facts) -> Finding:
+    """No chains of another network plugin are left."""
+    if facts.kernel.rules is None:
+        return unknown("the rules could not be listed")
+    left = sorted(name for name in facts.kernel.chains if name.startswith(FOREIGN_CHAINS))
+    if left:
+        return bad(f"chains {', '.join(left[:8])}{' ...' if len(left) > 8 else ''}")
+    return good("none")
 
 
 @check(
@@ -216,50 +226,3 @@ def secrets_in_environment(facts: Facts) -> Finding:
     """No secret stands in an environment variable."""
     names = facts.host.secret_variables
     return bad(f"set: {', '.join(names)}") if names else good("none")
-
-
-@check(
-    "ports",
-    required=False,
-    cause="A port that another program holds makes a health or metrics server wait for it.",
-    fix="Free the port, or choose another by the variable named beside it.",
-)
-def ports(facts: Facts) -> Finding:
-    """The ports of health and metrics servers are free, or ours."""
-    if facts.host.listeners is None:
-        return unknown("the listening ports cannot be read")
-    taken = [
-        f"{port} ({purpose}, {variable}): {facts.host.listeners[port]}"
-        for port, (purpose, variable) in OUR_PORTS.items()
-        if facts.host.listeners.get(port) and not _ours(facts.host.listeners[port])
-    ]
-    return bad("; ".join(taken)) if taken else good("free or ours")
-
-
-@check(
-    "bgp-port",
-    required=True,
-    cause="Another BGP daemon on port 179 keeps ours from listening; its peers are refused.",
-    fix="Stop the other daemon (bird, frr, gobgpd, or Calico's own calico-node container), or let"
-    " it peer with this node from another machine.",
-)
-def bgp_port(facts: Facts) -> Finding:
-    """Port 179 is free, or ours."""
-    if facts.network.backend == "none":
-        return unknown("BGP is off")
-    if facts.host.listeners is None:
-        return unknown("the listening ports cannot be read")
-    if 179 not in facts.host.listeners:
-        return good("free")
-    holder = facts.host.listeners[179]
-    if _ours(holder):
-        return good(f"held by {holder}")
-    return (
-        doubtful("held by a process that cannot be seen")
-        if not holder
-        else bad(f"held by {holder}")
-    )
-
-
-def _ours(process: str) -> bool:
-    return process.startswith(OURS)

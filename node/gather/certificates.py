@@ -18,7 +18,7 @@ from libcalico import parsing
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore import x509
 from libcalico.errors import InvalidValue
-from node.checks.facts import Certificate, Endpoint
+from node.checks.datastore_facts import Certificate, Endpoint
 
 TIMEOUT = 3.0
 

@@ -17,7 +17,7 @@ from libcalico.datastore.interface import Datastore, Selection
 from libcalico.errors import MuslinError
 from libcalico.model.keys import IPNetwork, ResourceKey
 from libcalico.pools import network_of
-from node.checks.facts import OtherNode, Pool, Store
+from node.checks.datastore_facts import OtherNode, Pool, Store
 from node.gather import certificates
 
 CLUSTER = ResourceKey("ClusterInformation", "default")

@@ -15,7 +15,8 @@ from pathlib import Path
 from libcalico import apiconfig
 from libcalico.errors import InvalidValue
 from libcalico.process import paths
-from node.checks.facts import Facts, Store
+from node.checks.datastore_facts import Store
+from node.checks.facts import Facts
 from node.gather import datastore, host, kernel, kubernetes, network, places, probes
 from node.identity import kubernetes as cluster
 from node.identity.autodetect import IPAddress

@@ -13,7 +13,8 @@ from pathlib import Path
 from libcalico.errors import MuslinError
 from linux import links, routes
 from linux.netlink import Socket
-from node.checks.facts import Choice, HostRoute, NetLink, Network, OtherNode
+from node.checks.datastore_facts import OtherNode
+from node.checks.facts import Choice, HostRoute, NetLink, Network
 from node.identity import autodetect, interfaces
 from node.identity.autodetect import IPAddress
 from node.settings.environment import AddressSetting, Settings

@@ -17,7 +17,8 @@ import time
 from collections.abc import Sequence
 from ipaddress import ip_address, ip_interface
 
-from node.checks.facts import OtherNode, Probe
+from node.checks.datastore_facts import OtherNode
+from node.checks.facts import Probe
 
 TIMEOUT = 1.0
 TRIES = 2

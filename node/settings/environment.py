@@ -14,25 +14,17 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Interface, IPv6Interface, ip_interface
 from pathlib import Path
 
-from libcalico import parsing
 from libcalico.errors import InvalidValue
 from libcalico.model.base.numorstring import as_number
 from libcalico.process import paths
+from node.settings.pools import PoolSetting, pool_setting
+from node.settings.values import flag, interval
 
 IPInterface = IPv4Interface | IPv6Interface
 
 AUTODETECT, NONE, UNSET = "autodetect", "none", ""
 BACKENDS = ("bird", "vxlan", "none")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_TRUE, _FALSE = frozenset({"true", "yes", "y", "1", "t"}), frozenset({"false", "no", "n", "0", "f"})
-_MODES = {
-    "": "Never",
-    "never": "Never",
-    "off": "Never",
-    "always": "Always",
-    "crosssubnet": "CrossSubnet",
-    "cross-subnet": "CrossSubnet",
-}
 
 FIRST_FOUND, INTERNAL_IP = "first-found", "kubernetes-internal-ip"
 METHODS = {
@@ -62,19 +54,6 @@ class AddressSetting:
     address: IPInterface | None = None
     has_mask: bool = False
     asked: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class PoolSetting:
-    """The default pool of one family. `cidr` is empty for the default, `none` for no pool."""
-
-    cidr: str
-    block_size: int
-    ipip_mode: str
-    vxlan_mode: str
-    nat_outgoing: bool
-    node_selector: str
-    disable_bgp_export: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +122,7 @@ def settings(environ: Mapping[str, str]) -> Settings:
     if backend not in BACKENDS:
         raise InvalidValue("CALICO_NETWORKING_BACKEND", backend, f"allowed: {', '.join(BACKENDS)}")
     _check_router_id(environ.get("CALICO_ROUTER_ID", ""))
-    no_pools = _flag(environ, "NO_DEFAULT_POOLS", False)
+    no_pools = flag(environ, "NO_DEFAULT_POOLS", False)
     for name in ("CALICO_IPV4POOL_CIDR", "CALICO_IPV6POOL_CIDR"):
         if no_pools and environ.get(name):
             raise InvalidValue(name, environ[name], "must not be set with NO_DEFAULT_POOLS=true")
@@ -154,41 +133,31 @@ def settings(environ: Mapping[str, str]) -> Settings:
         as_number=_as_number(environ),
         node_ref=environ.get("CALICO_K8S_NODE_REF", ""),
         cluster_type=environ.get("CLUSTER_TYPE", ""),
-        check_duplicates=not _flag(environ, "DISABLE_NODE_IP_CHECK", False),
+        check_duplicates=not flag(environ, "DISABLE_NODE_IP_CHECK", False),
         default_pools=not no_pools,
-        pool4=_pool(environ, 4),
-        pool6=_pool(environ, 6),
-        allow_overlap=_flag(environ, ALLOW_OVERLAP, False),
+        pool4=pool_setting(environ, 4),
+        pool6=pool_setting(environ, 6),
+        allow_overlap=flag(environ, ALLOW_OVERLAP, False),
         nodename_file=Path(environ.get("CALICO_NODENAME_FILE", "") or paths.NODENAME),
         shutdown_file=Path(
             environ.get("CALICO_SHUTDOWN_TIMESTAMP_FILE", "") or paths.LIB / "shutdownTS"
         ),
         log_dir=_log_dir(environ),
-        wait_for_datastore=_flag(environ, "WAIT_FOR_DATASTORE", True),
-        poll_seconds=_interval(environ, "AUTODETECT_POLL_INTERVAL", POLL_SECONDS),
-        felix=not _flag(environ, "CALICO_DISABLE_FELIX", False),
-        manage_cni=_flag(environ, "CALICO_MANAGE_CNI", True),
+        wait_for_datastore=flag(environ, "WAIT_FOR_DATASTORE", True),
+        poll_seconds=interval(environ, "AUTODETECT_POLL_INTERVAL", POLL_SECONDS),
+        felix=not flag(environ, "CALICO_DISABLE_FELIX", False),
+        manage_cni=flag(environ, "CALICO_MANAGE_CNI", True),
         cni_account=environ.get("CALICO_CNI_SERVICE_ACCOUNT", "").strip() or CNI_ACCOUNT,
-        ipv6_support=_flag(environ, "FELIX_IPV6SUPPORT", True),
+        ipv6_support=flag(environ, "FELIX_IPV6SUPPORT", True),
     )
 
 
 def _log_dir(environ: Mapping[str, str]) -> Path | None:
     """The directory of log files, None unless they are asked for by a directory or by a flag."""
     folder = environ.get("CALICO_LOG_DIR", "")
-    if _flag(environ, "CALICO_DISABLE_FILE_LOGGING", not folder):
+    if flag(environ, "CALICO_DISABLE_FILE_LOGGING", not folder):
         return None
     return Path(folder or paths.LOG)
-
-
-def _interval(environ: Mapping[str, str], name: str, default: float) -> float:
-    text = environ.get(name, "").strip()
-    if not text:
-        return default
-    seconds = parsing.seconds(name, text)
-    if seconds <= 0:
-        raise InvalidValue(name, text, "a duration above zero, such as 60s")
-    return seconds
 
 
 def _check_router_id(text: str) -> None:
@@ -200,15 +169,6 @@ def _check_router_id(text: str) -> None:
     except ValueError:
         rule = "an IPv4 address, or hash (made of the node's name)"
         raise InvalidValue("CALICO_ROUTER_ID", text, rule) from None
-
-
-def _flag(environ: Mapping[str, str], name: str, default: bool) -> bool:
-    text = environ.get(name, "").strip().lower()
-    if not text:
-        return default
-    if text not in _TRUE | _FALSE:
-        raise InvalidValue(name, environ[name], "allowed: true, false")
-    return text in _TRUE
 
 
 def _as_number(environ: Mapping[str, str]) -> int | None:
@@ -246,38 +206,3 @@ def _check_method(variable: str, text: str) -> None:
     method, equals, argument = text.partition("=")
     if f"{method}{equals}" not in METHODS or (equals and not argument.strip()):
         raise InvalidValue(variable, text, f"allowed: {METHODS_TOLD}")
-
-
-def _pool(environ: Mapping[str, str], version: int) -> PoolSetting:
-    prefix = f"CALICO_IPV{version}POOL_"
-
-    def get(name: str) -> str:
-        return environ.get(prefix + name, "").strip()
-
-    if version == 6 and get("IPIP") and _mode(prefix + "IPIP", get("IPIP")) != "Never":
-        raise InvalidValue(prefix + "IPIP", get("IPIP"), "IP-in-IP exists for IPv4 only")
-    size = get("BLOCK_SIZE") or ("26" if version == 4 else "122")
-    low, high = (20, 32) if version == 4 else (116, 128)
-    block_size = parsing.number(prefix + "BLOCK_SIZE", size, low, high)
-    ipip = _mode(prefix + "IPIP", get("IPIP"))
-    vxlan = _mode(prefix + "VXLAN", get("VXLAN"))
-    if ipip != "Never" and vxlan != "Never":
-        raise InvalidValue(prefix + "VXLAN", get("VXLAN"), "a pool has IPIP or VXLAN, not both")
-    # Calico reads anything but these as true.
-    nat = get("NAT_OUTGOING").lower() or ("true" if version == 4 else "false")
-    return PoolSetting(
-        cidr=get("CIDR"),
-        block_size=block_size,
-        ipip_mode=ipip,
-        vxlan_mode=vxlan,
-        nat_outgoing=nat not in _FALSE,
-        node_selector=get("NODE_SELECTOR") or "all()",
-        disable_bgp_export=_flag(environ, prefix + "DISABLE_BGP_EXPORT", False),
-    )
-
-
-def _mode(name: str, text: str) -> str:
-    mode = _MODES.get(text.lower())
-    if mode is None:
-        raise InvalidValue(name, text, "allowed: Never, Always, CrossSubnet")
-    return mode

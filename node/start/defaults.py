@@ -21,7 +21,8 @@ from libcalico.model.resources.bgp import BGPConfiguration
 from libcalico.model.resources.felixconfig import FelixConfiguration
 from libcalico.model.resources.ipam import IPAMConfiguration, IPAMConfigurationSpec
 from libcalico.model.resources.pool import IPPool, IPPoolSpec
-from node.settings.environment import ALLOW_OVERLAP, PoolSetting
+from node.settings.environment import ALLOW_OVERLAP
+from node.settings.pools import PoolSetting
 
 POOL_NAMES = {4: "default-ipv4-ippool", 6: "default-ipv6-ippool"}
 IPV4_POOL = ip_network("192.168.0.0/16")

@@ -34,7 +34,7 @@ from libcalico.model.resources.node import Node
 from libcalico.process.backoff import Backoff
 from node.identity import kubernetes, life, registration
 from node.settings.environment import Settings
-from node.start import addresses, startup
+from node.start import addresses, cluster_objects, node_object
 from node.start.addresses import Machine
 
 log = logging.getLogger(__name__)
@@ -177,8 +177,8 @@ class Keeper:
         log.warning("the Node of this node is missing or incomplete", extra={"node": self._name})
         machine = await self._look()
         known = remembered(self._last) if self._last else None
-        await startup.register(self._store, self._name, self._chosen, machine, known)
-        await startup.ensure_objects(self._store, self._name)
+        await node_object.register(self._store, self._name, self._chosen, machine, known)
+        await cluster_objects.ensure_objects(self._store, self._name)
         self.written += 1
         return True
 
@@ -186,7 +186,7 @@ class Keeper:
         """Write the node's own FelixConfiguration: without it pods reach it by other rules."""
         if await self._store.get(self._settings) is not None:
             return False
-        await startup.ensure_objects(self._store, self._name)
+        await cluster_objects.ensure_objects(self._store, self._name)
         return True
 
 

@@ -38,7 +38,7 @@ from node.identity.autodetect import IPAddress
 from node.settings.environment import AddressSetting, IPInterface, Settings
 from node.start import addresses
 from node.start.addresses import Machine
-from node.start.startup import write
+from node.start.node_object import write
 
 log = logging.getLogger(__name__)
 

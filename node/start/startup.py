@@ -12,40 +12,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
-from ipam.admin import overlap
 from libcalico import apiconfig, parsing
 from libcalico.clusterinfo import ensure_initialized
 from libcalico.datastore import connect
-from libcalico.datastore.capabilities import pages_of
-from libcalico.datastore.interface import (
-    ABSENT,
-    CommitConflict,
-    Datastore,
-    Delete,
-    Entry,
-    Put,
-    Selection,
-)
-from libcalico.errors import DatastoreError, DatastoreUnavailable, MuslinError
-from libcalico.model.defaults import apply_defaults
+from libcalico.datastore.interface import Datastore
+from libcalico.errors import DatastoreUnavailable
 from libcalico.model.keys import ResourceKey
-from libcalico.model.resources.node import Node
-from libcalico.model.validation.validate import validate
 from libcalico.process.backoff import Backoff
-from node.identity import autodetect, interfaces, kubernetes, life, registration
-from node.settings.environment import AddressSetting, IPInterface, Settings, node_name, settings
-from node.start import addresses, defaults
-from node.start.addresses import Machine
+from node.identity import kubernetes, life
+from node.settings.environment import Settings, node_name, settings
+from node.start import addresses
+from node.start.cluster_objects import default_pools, ensure_objects
+from node.start.node_object import register
 
 log = logging.getLogger(__name__)
 
-WRITE_TRIES = 20
 CLUSTER = ResourceKey("ClusterInformation", "default")
 
 
@@ -73,7 +58,7 @@ async def start_up(
         machine = await addresses.look(facts.internal, bool(facts.problem and not facts.internal))
         await register(store, name, chosen, machine)
         if chosen.default_pools:
-            await _default_pools(store, chosen, facts)
+            await default_pools(store, chosen, facts)
         kinds = [chosen.cluster_type, *facts.kinds]
         if config.datastore_type == apiconfig.KUBERNETES:
             kinds.append("kdd")
@@ -128,163 +113,6 @@ async def connected(config: apiconfig.DatastoreConfig, *, wait: bool = True) -> 
         except BaseException:
             await store.close()
             raise
-
-
-async def register(
-    store: Datastore, name: str, chosen: Settings, machine: Machine, known: Node | None = None
-) -> None:
-    """Write the Node of this machine, if it differs from the stored one.
-
-    `known` is an earlier Node, for use where none is stored. Raises MuslinError when the Node has
-    no address, or one that another node has.
-    """
-    key = ResourceKey("Node", name)
-    for _ in range(WRITE_TRIES):
-        entry = await store.get(key)
-        stored = entry.value if entry else known
-        ipv4 = await _address(chosen.ipv4, 4, stored, chosen.backend, machine)
-        ipv6 = await _address(chosen.ipv6, 6, stored, chosen.backend, machine)
-        shown = autodetect.shown(machine.interfaces)
-        node = registration.desired(stored, name, chosen, ipv4, ipv6, shown)
-        if chosen.backend != "none" and not registration.has_address(node):
-            raise MuslinError(
-                f"Node({name}): no address: set IP or IP6 (allowed: autodetect, an address),"
-                " or CALICO_NETWORKING_BACKEND=none"
-            )
-        if entry is not None and node == stored:
-            return
-        if await write(store, entry, node, chosen):
-            return
-    raise DatastoreError(f"{key}: others changed it {WRITE_TRIES} times meanwhile")
-
-
-async def write(store: Datastore, entry: Entry | None, node: Node, chosen: Settings) -> bool:
-    """Write a Node over `entry`, checked against all others; False when it changed meanwhile.
-
-    Raises MuslinError when another node has one of its addresses. Two nodes that start at once do
-    not see each other before they write: so both read again, and the one that wrote later takes
-    its write back (NODE-2).
-    """
-    key = ResourceKey("Node", node.metadata.name)
-    check = chosen.check_duplicates and _moved(entry.value if entry else None, node)
-    if check:
-        nodes = (await store.list(Selection("Node"))).entries
-        registration.refuse_duplicates(key.name, node, [one.value for one in nodes])
-    validate(node)
-    try:
-        revision = await store.commit([Put(key, node, entry.revision if entry else ABSENT, entry)])
-    except CommitConflict:
-        return False
-    if check:
-        # Read the revision of our write: the earlier node may have written again since, such as its
-        # tunnel's address, and must not look like the later one.
-        pages = pages_of(store, Selection("Node"), revision)
-        nodes = [one async for page in pages for one in page.entries]
-        earlier = [one.value for one in nodes if one.revision < revision]
-        try:
-            registration.refuse_duplicates(key.name, node, earlier)
-        except MuslinError:
-            await _take_back(store, key, entry, revision)
-            raise
-    wrote = [registration.stored_address(node, version) for version in (4, 6)]
-    log.info("wrote the Node", extra={"node": key.name, "ipv4": wrote[0], "ipv6": wrote[1]})
-    return True
-
-
-async def _take_back(
-    store: Datastore, key: ResourceKey, entry: Entry | None, revision: int
-) -> None:
-    """Restore what was there before the write of `revision`, unless it changed since."""
-    change = Delete(key, revision) if entry is None else Put(key, entry.value, revision, entry)
-    try:
-        await store.commit([change])
-    except CommitConflict:
-        log.warning("a Node with an address of another one was changed meanwhile: it stays")
-
-
-def _moved(stored: Any, node: Any) -> bool:
-    return any(
-        registration.stored_address(stored, version) != registration.stored_address(node, version)
-        for version in (4, 6)
-    )
-
-
-async def _address(
-    setting: AddressSetting, version: int, stored: Any, backend: str, machine: Machine
-) -> IPInterface | None:
-    """The address to write for a family, None to keep the stored one."""
-    known = registration.stored_address(stored, version)
-    if addresses.keeps(setting, backend, known):
-        return None
-    return await addresses.first(setting, version, machine, known)
-
-
-async def _default_pools(
-    store: Datastore, chosen: Settings, cluster: kubernetes.ClusterFacts
-) -> None:
-    own_interfaces = await asyncio.to_thread(interfaces.read)
-    local = [address.network for one in own_interfaces for address in one.addresses]
-    routes = await asyncio.to_thread(interfaces.kernel_networks)
-    for version, setting in ((4, chosen.pool4), (6, chosen.pool6)):
-        if version == 6 and not (chosen.ipv6_support and Path("/proc/sys/net/ipv6").exists()):
-            continue
-        facts = await overlap.read_facts(store, routes)
-        taken = [*local, *facts.all()]
-        pool = defaults.default_pool(
-            version, setting, facts.pools, taken, os.urandom, cluster.pod_networks
-        )
-        if pool is None:
-            continue
-        pool = apply_defaults(pool)
-        validate(pool)
-        defaults.check_pool(version, pool, facts, chosen.allow_overlap)
-        try:
-            await store.commit([Put(ResourceKey("IPPool", pool.metadata.name), pool, ABSENT)])
-            log.info("made a default pool", extra={"cidr": pool.spec.cidr})
-        except CommitConflict:
-            continue
-
-
-async def ensure_objects(store: Datastore, name: str) -> None:
-    """Write the cluster's configurations and the node's own, where they are missing."""
-    await _ensure(store, ResourceKey("FelixConfiguration", "default"), defaults.felix_default)
-    await _ensure(
-        store,
-        ResourceKey("FelixConfiguration", f"node.{name}"),
-        lambda stored: defaults.felix_node(stored, name),
-        bare=True,
-    )
-    await _ensure(
-        store, ResourceKey("BGPConfiguration", "default"), lambda old: old or defaults.bgp_default()
-    )
-    await _ensure(
-        store,
-        ResourceKey("IPAMConfiguration", "default"),
-        lambda old: old or defaults.ipam_default(),
-    )
-
-
-async def _ensure(
-    store: Datastore, key: ResourceKey, want: Callable[[Any], Any], *, bare: bool = False
-) -> None:
-    """Store the value that `want` makes of the stored one, if they differ.
-
-    `bare`: without the API's defaults. A node's own FelixConfiguration goes before the cluster's,
-    so a default in it would hide what an operator sets for all nodes.
-    """
-    for _ in range(WRITE_TRIES):
-        entry = await store.get(key)
-        stored = entry.value if entry else None
-        desired = want(stored)
-        if stored is not None and desired == stored:
-            return
-        try:
-            fresh = desired if bare else apply_defaults(desired)
-            await store.commit([Put(key, fresh, entry.revision if entry else ABSENT, entry)])
-            return
-        except CommitConflict:
-            continue
-    raise DatastoreError(f"{key}: others changed it {WRITE_TRIES} times meanwhile")
 
 
 def write_nodename(file: Path, name: str) -> None:

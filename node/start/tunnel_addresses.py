@@ -60,8 +60,7 @@ FIRST_RETRY, LAST_RETRY = 0.5, 30.0
 PATIENCE, LOOK, LATER_LOOK = 2.0, 0.02, 1.0
 """Seconds in which felix's device is expected; seconds between two looks then, and later."""
 MISSING = 60.0
-"""Seconds for which the device of a published address may be missing: felix starts, or makes it
-anew."""
+"""Seconds for which the device of a published address may be missing, as while felix starts."""
 _WITHDRAWN = "tunnel addresses: %s has been missing for %d s: its address is withdrawn"
 _AWAITED = "no address is told before its device is up: {}; told so far: {}"
 _DEVICES: dict[Tunnel, str] = {IPIP: "tunl0", VXLAN: "vxlan.calico", VXLAN_V6: "vxlan-v6.calico"}

@@ -24,7 +24,7 @@ from lab import agents, cluster, namespaces, proc
 from lab.cluster import Lab
 from lab.demo import look
 from lab.machine import FAST_PYTHON, Machine
-from lab.pods import RESPONDER
+from lab.pod_containers import RESPONDER
 from libcalico.process import paths
 from tests.cri import containerd
 from tests.cri.calls import BIN, Calls

@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from lab import pods, proc
+from lab import pod_containers, pods, proc
 from lab.agents import REFERENCE_PLUGINS
 from lab.cluster import Lab
 from lab.demo import look
@@ -94,7 +94,7 @@ class CalicoNode:
             add_milliseconds=0.0,
         )
         self.machine.run(["bash", "-e", "-c", "\n".join(self._cable(pod))])
-        pods.respond(self.machine, pod.title, pod.netns, PORTS)
+        pod_containers.respond(self.machine, pod.title, pod.netns, PORTS)
         cache = self.machine.path(cache_path(NETWORK, pod.sandbox, "eth0"))
         cache.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         cache.write_text(json.dumps({"kind": "cniCacheV1", "result": pod.result}))

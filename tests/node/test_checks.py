@@ -11,11 +11,10 @@ import pytest
 
 from node.checks import CHECKS, Facts, Verdict, report, run
 from node.checks.datastore import covers
+from node.checks.datastore_facts import Certificate, Endpoint, OtherNode, Pool, Store
 from node.checks.facts import (
-    Certificate,
     Choice,
     CNIFile,
-    Endpoint,
     Host,
     HostRoute,
     Kernel,
@@ -23,11 +22,8 @@ from node.checks.facts import (
     Kubernetes,
     NetLink,
     Network,
-    OtherNode,
-    Pool,
     Probe,
     Space,
-    Store,
 )
 from node.checks.modules import MODULES
 from node.identity.autodetect import Interface

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from node.checks.facts import OtherNode, Probe
+from node.checks.datastore_facts import OtherNode
+from node.checks.facts import Probe
 from node.checks.modules import MODULES
 from node.gather import certificates, host, kernel, kubernetes, places, probes
 from tests.support.certificates import make_certificates

@@ -24,7 +24,7 @@ from libcalico.model.resources.node import (
     NodeWireguardSpec,
 )
 from node.settings.environment import settings
-from node.start import addresses, startup
+from node.start import addresses, cluster_objects, node_object
 from node.start.own_node import Keeper, remembered
 from tests.node.world import RESOURCES, resource
 from tests.support.etcd import Etcd
@@ -39,8 +39,8 @@ async def keeping(etcd: Etcd, environ: dict[str, str], **more: str) -> AsyncIter
     chosen = settings(environ | more)
     warned: list[tuple[str, str]] = []
     async with etcd.connect() as store:
-        await startup.register(store, "node1", chosen, await addresses.look())
-        await startup.ensure_objects(store, "node1")
+        await node_object.register(store, "node1", chosen, await addresses.look())
+        await cluster_objects.ensure_objects(store, "node1")
         keeper = Keeper(store, "node1", chosen, warn=lambda *told: warned.append(told))
         task = asyncio.create_task(keeper.run())
         try:
@@ -92,7 +92,7 @@ async def test_a_node_that_goes_again_while_it_is_written_comes_back(
     """The second deletion is heard before the first one's work has ended."""
     async with keeping(etcd_inside, environ) as (keeper, store, warned):
         deleted, heard = False, asyncio.Event()
-        whole, ensure = keeper._is_whole, startup.ensure_objects
+        whole, ensure = keeper._is_whole, cluster_objects.ensure_objects
 
         def is_whole(node: Node | None) -> bool:
             if deleted and node is None:
@@ -110,7 +110,7 @@ async def test_a_node_that_goes_again_while_it_is_written_comes_back(
             await ensure(*arguments)
 
         monkeypatch.setattr(keeper, "_is_whole", is_whole)
-        monkeypatch.setattr(startup, "ensure_objects", ensure_objects)
+        monkeypatch.setattr(cluster_objects, "ensure_objects", ensure_objects)
         before = await store.get(NODE)
         await store.commit([Delete(NODE)])
         await until(lambda: keeper.written == 2)

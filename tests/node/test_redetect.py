@@ -16,7 +16,7 @@ from libcalico import apiconfig
 from libcalico.datastore import connect
 from libcalico.errors import MuslinError
 from node.settings.environment import settings
-from node.start import addresses, startup
+from node.start import addresses, node_object
 from node.start.redetect import Watcher
 from tests.support.etcd import Etcd
 from tests.support.netns import Namespace, network_namespace
@@ -73,7 +73,7 @@ async def watching(etcd: Etcd, **more: str) -> AsyncIterator[Watched]:
     chosen = settings(environ)
     config = apiconfig.from_environment(environ)
     store = await connect(config)
-    await startup.register(store, "node1", chosen, await addresses.look())
+    await node_object.register(store, "node1", chosen, await addresses.look())
     await store.close()
     gone: list[str] = []
     watcher = Watched(

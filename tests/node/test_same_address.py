@@ -15,7 +15,7 @@ from libcalico.model.base.meta import Metadata
 from libcalico.model.keys import ResourceKey
 from libcalico.model.resources.node import Node, NodeBGPSpec, NodeSpec
 from node.settings.environment import settings
-from node.start import startup
+from node.start import node_object
 from tests.support.etcd import Etcd
 
 NODES = 3
@@ -64,7 +64,7 @@ def test_of_nodes_that_start_at_once_one_gets_the_address(etcd_inside: Etcd, kno
                 barrier = asyncio.Barrier(NODES)
                 results = await asyncio.gather(
                     *(
-                        startup.write(
+                        node_object.write(
                             Together(store, barrier),
                             entry,
                             node(name, same),
@@ -131,7 +131,7 @@ def test_the_earlier_one_may_write_again_meanwhile(etcd_inside: Etcd) -> None:
         try:
             overtaken = Overtaken(store, node("a", same))
             with pytest.raises(MuslinError, match=r"Node\(b\): the address .* Node\(a\)"):
-                await startup.write(overtaken, None, node("b", same), settings({}))
+                await node_object.write(overtaken, None, node("b", same), settings({}))
             assert await store.get(ResourceKey("Node", "b")) is None
         finally:
             await store.close()

@@ -34,7 +34,7 @@ from libcalico.local import framing
 from libcalico.local.listening import serve_unix
 from node.identity import life, life_sign
 from node.settings import environment
-from node.start import addresses, own_node, startup
+from node.start import addresses, node_object, own_node
 from tests.simulation import cluster, edges
 from tests.simulation.kernel.machine import Machine
 from tests.simulation.kernel.state import Refused
@@ -118,7 +118,7 @@ class Node:
         )
         while True:
             try:
-                await startup.register(store, self.name, chosen, await addresses.look())
+                await node_object.register(store, self.name, chosen, await addresses.look())
                 break
             except MuslinError as error:
                 self.world.run.trace.story(f"{self.name}: not registered: {error}")
