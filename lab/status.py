@@ -33,7 +33,7 @@ class Status:
     machines: list[MachineStatus]
     pods: list[dict[str, Any]]
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """For `--json`."""
         return asdict(self)
 

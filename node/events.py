@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from libcalico import apiconfig, names
 from libcalico.errors import InvalidValue, MuslinError
@@ -75,7 +75,7 @@ def recorder(
     return Recorder(client, "calico-node", host)
 
 
-def conditions(agent: str, said: Mapping[str, Any]) -> Iterator[Condition]:
+def conditions(agent: str, said: Mapping[str, object]) -> Iterator[Condition]:
     """The conditions in a status file. Pure."""
     for one in _list(said.get("conditions")):
         yield Condition(agent, str(one.get("object", "")), str(one.get("reason", "")))
@@ -231,9 +231,9 @@ async def last_word(
         await teller.close()
 
 
-def _list(value: object) -> Iterable[Mapping[str, Any]]:
+def _list(value: object) -> Iterable[Mapping[str, object]]:
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
-def _map(value: object) -> Mapping[str, Any]:
+def _map(value: object) -> Mapping[str, object]:
     return value if isinstance(value, dict) else {}

@@ -13,8 +13,7 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
 
 from libcalico import apiconfig, command_line
 from libcalico.errors import InvalidValue, MuslinError
@@ -111,7 +110,7 @@ async def _run(only: str) -> None:
     await modules.load()
     doubted = asyncio.Event()
     registering = tasks.start(start_up(os.environ, doubt=doubted.set), "start-up")
-    running: list[asyncio.Task[Any]] = [registering]
+    running: list[asyncio.Task[object]] = [registering]
     try:
         known = registered_before(os.environ)
         await asyncio.wait(running, timeout=PATIENCE if known else None)
@@ -161,7 +160,7 @@ async def _services(
         ):
             reporter.normal(*readiness.UP[1:])
 
-    works: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
+    works: dict[str, Callable[[], Awaitable[None]]] = {
         "life sign": lambda: life_sign.keep(apiconfig.of_node(environ), name, reporter.warn),
         "tunnel addresses": lambda: tunnel_addresses.keep(
             apiconfig.of_node(environ), name, devices=chosen.felix
@@ -177,7 +176,7 @@ async def _services(
 
 async def _kept(
     what: str,
-    work: Callable[[], Coroutine[Any, Any, None]],
+    work: Callable[[], Awaitable[None]],
     warn: Callable[[str, str], None] = lambda _what, _why: None,
 ) -> None:
     """Run a service until it ends; a failure stops neither the others nor the node."""

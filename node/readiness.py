@@ -18,7 +18,6 @@ from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from libcalico import apiconfig
 from libcalico.errors import MuslinError
@@ -136,7 +135,7 @@ async def tell(
         await client.close()
 
 
-def condition(said: ConditionText, moment: str) -> dict[str, Any]:
+def condition(said: ConditionText, moment: str) -> dict[str, object]:
     """The strategic merge patch, which leaves the node's other conditions alone. Pure."""
     status, reason, message = said
     entry = {

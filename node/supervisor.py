@@ -21,7 +21,7 @@ import sys
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from libcalico.process import tasks
 from libcalico.process.tasks import ended
@@ -181,7 +181,7 @@ def _ending(status: int) -> str:
     return f"was ended by {signal.Signals(-status).name}"
 
 
-async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
+async def _to_the_end(work: Coroutine[object, object, None]) -> None:
     """Finish `work` even if this task is cancelled again meanwhile (a second SIGTERM)."""
     task = tasks.start(work, "end of the agents")
     while not task.done():

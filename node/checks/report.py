@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from typing import Any
 
 from node.checks.check import Result, Verdict
 
@@ -51,7 +50,7 @@ def _paragraph(label: str, text: str, indent: int) -> list[str]:
     )
 
 
-def tree(results: Sequence[Result]) -> dict[str, Any]:
+def tree(results: Sequence[Result]) -> dict[str, object]:
     """The results as JSON: `passed`, and one object for each check."""
     return {
         "passed": not failed(results),

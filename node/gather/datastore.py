@@ -8,14 +8,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from ipaddress import ip_network
-from typing import Any
 
 from libcalico import apiconfig
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore.interface import Datastore, Selection
 from libcalico.errors import MuslinError
 from libcalico.model.keys import IPNetwork, ResourceKey
+from libcalico.model.resources.bgp import BGPConfiguration
+from libcalico.model.resources.node import Node
+from libcalico.model.resources.pool import IPPool
 from libcalico.pools import network_of
 from node.checks.datastore_facts import OtherNode, Pool, Store
 from node.gather import certificates
@@ -37,37 +40,37 @@ async def read(config_file: str | None, environ: Mapping[str, str]) -> Store:
         *(asyncio.to_thread(certificates.endpoint, url, config) for url in config.endpoints)
     )
     files, errors, modes = certificates.of_config(config)
-    base: dict[str, Any] = {
-        "configured": True,
-        "endpoints": tuple(endpoints),
-        "files": tuple(files),
-        "file_errors": tuple(errors),
-        "key_modes": modes,
-    }
+    store = Store(
+        configured=True,
+        endpoints=tuple(endpoints),
+        files=tuple(files),
+        file_errors=tuple(errors),
+        key_modes=modes,
+    )
     if endpoints and all(one.error for one in endpoints):
         # No endpoint listens: a read would only wait for its deadline.
         reasons = "; ".join(f"{one.url}: {one.error}" for one in endpoints)
-        return Store(**base, error=f"no endpoint can be reached: {reasons}")
-    return Store(**base, **await _asked(config))
+        return replace(store, error=f"no endpoint can be reached: {reasons}")
+    return await _asked(config, store)
 
 
-async def _asked(config: DatastoreConfig) -> dict[str, Any]:
+async def _asked(config: DatastoreConfig, facts: Store) -> Store:
     # A late import: gRPC starts with it, and no program may run after it.
     from libcalico.datastore import connect
 
     try:
         store = await connect(config)
     except MuslinError as error:
-        return {"error": str(error)}
+        return replace(facts, error=str(error))
     try:
-        return await _contents(store)
+        return await _contents(store, facts)
     except MuslinError as error:
-        return {"error": str(error)}
+        return replace(facts, error=str(error))
     finally:
         await store.close()
 
 
-async def _contents(store: Datastore) -> dict[str, Any]:
+async def _contents(store: Datastore, facts: Store) -> Store:
     await store.get(CLUSTER)
     start = time.perf_counter()
     cluster = await store.get(CLUSTER)
@@ -75,19 +78,19 @@ async def _contents(store: Datastore) -> dict[str, Any]:
     nodes = await store.list(Selection("Node"))
     pools = await store.list(Selection("IPPool"))
     bgp = await store.get(ResourceKey("BGPConfiguration", "default"))
-    ready = cluster.value.spec.datastoreReady if cluster else None
-    return {
-        "error": "",
-        "milliseconds": took,
-        "nodes": tuple(_node(entry.value) for entry in nodes.entries),
-        "pools": tuple(pool for entry in pools.entries if (pool := _pool(entry.value)) is not None),
-        "service_ranges": _services(bgp.value) if bgp else (),
-        "locked": ready is False,
-        "cluster_version": str(cluster.value.spec.calicoVersion) if cluster else "",
-    }
+    return replace(
+        facts,
+        error="",
+        milliseconds=took,
+        nodes=tuple(_node(entry.value) for entry in nodes.entries),
+        pools=tuple(pool for entry in pools.entries if (pool := _pool(entry.value)) is not None),
+        service_ranges=_services(bgp.value) if bgp else (),
+        locked=cluster is not None and cluster.value.spec.datastoreReady is False,
+        cluster_version=str(cluster.value.spec.calicoVersion) if cluster else "",
+    )
 
 
-def _node(value: Any) -> OtherNode:
+def _node(value: Node) -> OtherNode:
     bgp = value.spec.bgp
     return OtherNode(
         name=value.metadata.name,
@@ -96,7 +99,7 @@ def _node(value: Any) -> OtherNode:
     )
 
 
-def _pool(value: Any) -> Pool | None:
+def _pool(value: IPPool) -> Pool | None:
     spec = value.spec
     cidr = network_of(value)
     if cidr is None:
@@ -112,12 +115,11 @@ def _pool(value: Any) -> Pool | None:
     )
 
 
-def _services(value: Any) -> tuple[IPNetwork, ...]:
+def _services(value: BGPConfiguration) -> tuple[IPNetwork, ...]:
     ranges = []
     for block in value.spec.serviceClusterIPs or ():
-        cidr = block["cidr"] if isinstance(block, dict) else block.cidr
         try:
-            ranges.append(ip_network(cidr, strict=False))
+            ranges.append(ip_network(block.cidr, strict=False))
         except ValueError:
             continue
     return tuple(ranges)

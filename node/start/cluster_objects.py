@@ -17,6 +17,7 @@ from libcalico.datastore.interface import ABSENT, CommitConflict, Datastore, Put
 from libcalico.errors import DatastoreError
 from libcalico.model.defaults import apply_defaults
 from libcalico.model.keys import ResourceKey
+from libcalico.model.kinds import Resource
 from libcalico.model.validation.validate import validate
 from node.identity import interfaces, kubernetes
 from node.settings.environment import Settings
@@ -73,7 +74,7 @@ async def ensure_objects(store: Datastore, name: str) -> None:
 
 
 async def _ensure(
-    store: Datastore, key: ResourceKey, want: Callable[[Any], Any], *, bare: bool = False
+    store: Datastore, key: ResourceKey, want: Callable[[Any], Resource], *, bare: bool = False
 ) -> None:
     """Store the value that `want` makes of the stored one, if they differ.
 

@@ -6,7 +6,6 @@ Tested in tests/node/test_startup.py, test_same_address.py and test_redetect.py.
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 from libcalico.datastore.interface import (
     ABSENT,
@@ -104,7 +103,7 @@ async def _take_back(
         log.warning("a Node with an address of another one was changed meanwhile: it stays")
 
 
-def _moved(stored: Any, node: Any) -> bool:
+def _moved(stored: Node | None, node: Node) -> bool:
     return any(
         registration.stored_address(stored, version) != registration.stored_address(node, version)
         for version in (4, 6)
@@ -112,7 +111,7 @@ def _moved(stored: Any, node: Any) -> bool:
 
 
 async def _address(
-    setting: AddressSetting, version: int, stored: Any, backend: str, machine: Machine
+    setting: AddressSetting, version: int, stored: Node | None, backend: str, machine: Machine
 ) -> IPInterface | None:
     """The address to write for a family, None to keep the stored one."""
     known = registration.stored_address(stored, version)
