@@ -39,7 +39,7 @@ def duplicate_node_name(facts: Facts) -> Finding:
     """No other machine carries this node's name."""
     if facts.store.error != "":
         return unknown(NOT_ASKED)
-    own = next((one for one in facts.store.nodes if one.name == facts.host.node_name), None)
+    own = facts.own_node
     if own is None:
         return good(f"{facts.host.node_name} is free")
     if facts.host.nodename_file == facts.host.node_name:

@@ -75,7 +75,6 @@ class Store:
     pools: tuple[Pool, ...] = ()
     service_ranges: tuple[IPNetwork, ...] = ()
     locked: bool = False
-    cluster_version: str = ""
 
     @property
     def allocating(self) -> tuple[Pool, ...]:

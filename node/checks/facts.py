@@ -13,7 +13,7 @@ from datetime import datetime
 from ipaddress import IPv4Address, IPv6Address
 
 from libcalico.model.keys import IPNetwork
-from node.checks.datastore_facts import Store
+from node.checks.datastore_facts import OtherNode, Store
 from node.identity.autodetect import Interface
 from node.settings.environment import AddressSetting
 
@@ -57,7 +57,6 @@ class Host:
     """The machine around the kernel."""
 
     root: bool = True
-    hostname: str = ""
     node_name: str = ""
     name_error: str = ""
     nodename_file: str = ""
@@ -124,6 +123,12 @@ class Network:
     pod_mtu: int | None = None
     """The MTU in `/var/lib/calico/mtu` or the CNI configuration; None if neither has one."""
 
+    @property
+    def has_ipv6(self) -> bool:
+        """Whether `IP6` asks for an IPv6 address."""
+        setting = self.address_settings.get(6)
+        return setting is not None and setting.mode not in ("", "none")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
@@ -189,3 +194,8 @@ class Facts:
     store: Store = field(default_factory=Store)
     kubernetes: Kubernetes = Kubernetes()
     probes: tuple[Probe, ...] = ()
+
+    @property
+    def own_node(self) -> OtherNode | None:
+        """This machine's Node in the datastore."""
+        return next((one for one in self.store.nodes if one.name == self.host.node_name), None)

@@ -70,7 +70,7 @@ def node_address_local(facts: Facts) -> Finding:
 )
 def node_address_stored(facts: Facts) -> Finding:
     """The Node resource has the address that would be chosen now."""
-    own = next((one for one in facts.store.nodes if one.name == facts.host.node_name), None)
+    own = facts.own_node
     if own is None:
         return unknown("this node is not in the datastore yet, or it was not asked")
     for version, one in chosen(facts):

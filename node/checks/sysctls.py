@@ -38,10 +38,7 @@ def ip_forward(facts: Facts) -> Finding:
 )
 def ip6_forward(facts: Facts) -> Finding:
     """IPv6 forwarding, where the node has IPv6."""
-    if facts.network.address_settings.get(6) is None or facts.network.address_settings[6].mode in (
-        "",
-        "none",
-    ):
+    if not facts.network.has_ipv6:
         return unknown("this node has no IPv6 (IP6 is not set)")
     value = facts.kernel.sysctls.get("net/ipv6/conf/all/forwarding")
     if value is None:
@@ -57,8 +54,7 @@ def ip6_forward(facts: Facts) -> Finding:
 )
 def ipv6_enabled(facts: Facts) -> Finding:
     """IPv6 is on where it is asked for."""
-    setting = facts.network.address_settings.get(6)
-    if setting is None or setting.mode in ("", "none"):
+    if not facts.network.has_ipv6:
         return unknown("this node has no IPv6 (IP6 is not set)")
     value = facts.kernel.sysctls.get("net/ipv6/conf/all/disable_ipv6")
     return good("on") if value == "0" else bad("off" if value == "1" else "not in this kernel")

@@ -86,7 +86,6 @@ async def _contents(store: Datastore, facts: Store) -> Store:
         pools=tuple(pool for entry in pools.entries if (pool := _pool(entry.value)) is not None),
         service_ranges=_services(bgp.value) if bgp else (),
         locked=cluster is not None and cluster.value.spec.datastoreReady is False,
-        cluster_version=str(cluster.value.spec.calicoVersion) if cluster else "",
     )
 
 

@@ -37,7 +37,6 @@ def read(environ: Mapping[str, str], folders: Mapping[Path, Path | None]) -> Hos
     names = dict(processes())
     return Host(
         root=os.geteuid() == 0,
-        hostname=socket.gethostname(),
         node_name=name,
         name_error=error,
         nodename_file=stored,

@@ -7,7 +7,6 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from libcalico import parsing
 from node.checks.facts import CNIFile, KubeProxy, Kubernetes
@@ -37,6 +36,8 @@ def read(net_dir: Path, bin_dir: Path, root: Path = Path("/")) -> Kubernetes:
 
 _NET_DIR, _BIN_DIR = "/etc/cni/net.d", "/opt/cni/bin"
 """containerd's default directories (its documentation of the CRI plugin)."""
+Tree = Mapping[str, object]
+"""A table of a TOML or YAML file."""
 Command = tuple[str, Mapping[str, str], int]
 """Program, its flags, its process id."""
 
@@ -82,10 +83,10 @@ def kube_proxy(commands: list[Command], root: Path) -> KubeProxy | None:
     for name, given, pid in commands:
         if name not in ("kube-proxy", "k3s"):
             continue
-        tree: Any = {}
+        tree: Tree = {}
         if given.get("config") and name == "kube-proxy":
             tree = _yaml(root / "proc" / str(pid) / "root" / given["config"].lstrip("/"))
-        iptables = tree.get("iptables") or {}
+        iptables = _table(tree.get("iptables"))
         hides = given.get("masquerade-all", str(iptables.get("masqueradeAll", False)))
         return KubeProxy(
             cluster_cidr=given.get("cluster-cidr", str(tree.get("clusterCIDR") or "")),
@@ -95,12 +96,12 @@ def kube_proxy(commands: list[Command], root: Path) -> KubeProxy | None:
     return None
 
 
-def _yaml(path: Path) -> dict[str, Any]:
+def _yaml(path: Path) -> Tree:
     try:
         tree = parsing.yaml_tree(path.read_text(errors="replace"))
     except (OSError, ValueError):
         return {}
-    return tree if isinstance(tree, dict) else {}
+    return _table(tree)
 
 
 def cni_files(folder: Path) -> tuple[CNIFile, ...]:
@@ -147,13 +148,10 @@ def directories(commands: list[Command], root: Path) -> dict[str, tuple[str, tup
         by_program["containerd"] = (net or _NET_DIR, binary_dirs or (_BIN_DIR,))
     files = [root / "etc/crio/crio.conf", *sorted((root / "etc/crio/crio.conf.d").glob("*.conf"))]
     for file in files:
-        network = ((_toml(file) or {}).get("crio") or {}).get("network") or {}
+        network = _table(_table((_toml(file) or {}).get("crio")).get("network"))
         if network:
-            plugin_dirs = network.get("plugin_dirs") or network.get("plugin_dir") or ()
-            listed = (
-                (plugin_dirs,) if isinstance(plugin_dirs, str) else tuple(map(str, plugin_dirs))
-            )
-            by_program["cri-o"] = (str(network.get("network_dir") or ""), listed)
+            plugin_dirs = _texts(network.get("plugin_dirs")) or _texts(network.get("plugin_dir"))
+            by_program["cri-o"] = (str(network.get("network_dir") or ""), plugin_dirs)
     return by_program
 
 
@@ -166,7 +164,7 @@ def unheard(commands: list[Command]) -> frozenset[str]:
     return frozenset({"kubelet"}) if remote else frozenset()
 
 
-def _containerd(commands: list[Command], root: Path) -> tuple[bool, dict[str, Any]]:
+def _containerd(commands: list[Command], root: Path) -> tuple[bool, Tree]:
     """Whether containerd runs, and its configuration: of its flag, or of a usual path."""
     running = [(given, pid) for name, given, pid in commands if name == "containerd"]
     for given, pid in running:
@@ -181,20 +179,30 @@ def _containerd(commands: list[Command], root: Path) -> tuple[bool, dict[str, An
     return bool(running), {}
 
 
-def containerd_cni(tree: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
+def containerd_cni(tree: Tree) -> tuple[str, tuple[str, ...]]:
     """(configuration, binaries) directories of containerd's CRI plugin, versions 1 to 3."""
-    plugins = tree.get("plugins") or {}
-    for name, plugin in plugins.items():
+    for name, plugin in _table(tree.get("plugins")).items():
         if not re.fullmatch(r"cri|io\.containerd\.(grpc\.v1\.cri|cri\.v1\.runtime)", name):
             continue
-        cni = plugin.get("cni") or {}
-        binaries = cni.get("bin_dirs") or ([cni["bin_dir"]] if cni.get("bin_dir") else [])
-        return str(cni.get("conf_dir") or ""), tuple(map(str, binaries))
+        cni = _table(_table(plugin).get("cni"))
+        binaries = _texts(cni.get("bin_dirs")) or _texts(cni.get("bin_dir"))
+        return str(cni.get("conf_dir") or ""), binaries
     return "", ()
 
 
-def _toml(path: Path) -> dict[str, Any] | None:
+def _toml(path: Path) -> Tree | None:
     try:
         return tomllib.loads(path.read_text())
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError):
         return None
+
+
+def _table(value: object) -> Tree:
+    return value if isinstance(value, dict) else {}
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    """A text, or a list of them, as a tuple."""
+    if isinstance(value, list):
+        return tuple(map(str, value))
+    return (str(value),) if value else ()

@@ -67,7 +67,6 @@ GOOD = Facts(
         ipset="",
     ),
     host=Host(
-        hostname="node1",
         node_name="node1",
         nodename_file="node1",
         clock_synchronised=True,
