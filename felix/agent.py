@@ -172,7 +172,7 @@ class Agent:
             await self.services.first()
             await self.objects.recall()
             self.calc.in_sync = changed = reconfigure = True
-            # What the snapshot made lives long: the collector need not walk it again.
+            # Objects of the snapshot live long: the collector need not walk them again.
             gc.collect()
             gc.freeze()
             gc.set_threshold(*COLLECTOR)

@@ -48,7 +48,7 @@ class Questions:
         self.counts = KeptCounts(self._denials, self._rule_of)
 
     async def ask(self, question: Ask) -> Told:
-        """What felix decides at each station, and what its rules have counted."""
+        """Felix's decision at each station, and the counts of its rules."""
         plane = self._plane
         answer = Told(question.id, self._node)
         if not plane.calc.in_sync or plane.rules.tables is None:
@@ -163,7 +163,7 @@ class Questions:
         return msgspec.structs.replace(answer, counts=counts)
 
     async def _denials(self) -> list[DropCount]:
-        """What the kernel's rules have denied. Raises `KernelError`."""
+        """The counts of the kernel's rules that deny. Raises `KernelError`."""
         plane, engine = self._plane, self._plane.calc.policy
         if not plane.calc.in_sync or plane.rules.tables is None:
             return []

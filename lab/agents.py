@@ -50,7 +50,7 @@ CALICOCTL_TLS = """\
 
 
 def environment(plan: Plan, node: str) -> dict[str, str]:
-    """What an operator sets for a node, in Calico's names. Pure."""
+    """The variables that an operator sets for a node, by Calico's names. Pure."""
     host = plan.node(node)
     own = host.as_number
     return {

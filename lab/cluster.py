@@ -58,7 +58,7 @@ class Lab:
         return [self.machine(node.name) for node in self.plan.nodes]
 
     def host(self, name: str) -> Host:
-        """Where a node hangs in the topology."""
+        """A node's place in the topology."""
         return self.plan.node(name)
 
     @property

@@ -48,7 +48,7 @@ def command(plan: Plan) -> list[str]:
 
 
 def tls_flags() -> list[str]:
-    """What makes etcd ask for a client certificate. Pure."""
+    """The arguments with which etcd asks for client certificates. Pure."""
     return [
         f"--cert-file={SERVER_PKI}/server.pem",
         f"--key-file={SERVER_PKI}/server.key",
@@ -76,7 +76,7 @@ def secure(etcd: Machine, nodes: Iterable[Machine], plan: Plan, folder: Path) ->
 
 
 def client_files(made: Certificates) -> tuple[Path, ...]:
-    """What a client needs. Pure."""
+    """The files that a client needs. Pure."""
     return made.ca, made.client_cert, made.client_key
 
 

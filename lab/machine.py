@@ -61,7 +61,7 @@ class Machine:
         return [*enter, "--", "nsenter", f"--net={netns}", "--", *command]
 
     def environment(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
-        """What a command gets: a PATH with this project's commands, and the lab's mark."""
+        """The environment of a command: a PATH with this project's commands, and the lab's mark."""
         own = str(Path(sys.executable).parent)
         kept = {key: os.environ[key] for key in ("TERM", "LANG", "HOME") if key in os.environ}
         fixed = {"PATH": f"{own}:{SYSTEM_PATH}", MARK_ENV: self.lab, "ETCDCTL_API": "3"}

@@ -63,5 +63,5 @@ def ensure(lab: Lab, name: str) -> None:
 
 
 def record(lab: Lab, name: str) -> Path:
-    """Where a namespace's YAML lies."""
+    """The path of a namespace's YAML."""
     return state.directory(lab.name) / "namespaces" / f"{name}.yaml"

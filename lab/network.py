@@ -26,7 +26,7 @@ ROUTER_SYSCTLS = (
 )
 HOST_SYSCTLS = ("net.ipv6.conf.all.accept_dad=0", "net.ipv6.conf.default.accept_dad=0")
 TWO_CABLES_SYSCTLS = (
-    # A flow is told from another by its ports too, and a cable without carrier is not used.
+    # The hash of a flow includes its ports, and a cable without carrier is not used.
     "net.ipv4.fib_multipath_hash_policy=1",
     "net.ipv4.conf.all.ignore_routes_with_linkdown=1",
     "net.ipv4.conf.default.ignore_routes_with_linkdown=1",
@@ -48,7 +48,7 @@ def of_families(plan: Plan, lines: dict[int, list[str]]) -> list[str]:
 
 
 def router_lines(plan: Plan, lab: str, switch: Switch | None = None) -> list[str]:
-    """What ip(8) does in a router's namespace; makes the machines' interfaces too. Pure."""
+    """The lines of ip(8) in a router's namespace; they make the machines' interfaces too. Pure."""
     mine = switch or plan.switches[0]
     lines = []
     for segment in mine.segments:
@@ -88,7 +88,7 @@ def ways_to_racks(plan: Plan) -> list[str]:
 
 
 def host_lines(host: Host, plan: Plan) -> list[str]:
-    """What ip(8) does in a machine's own namespace. Pure."""
+    """The commands of ip(8) in a machine's own namespace. Pure."""
     lines: dict[int, list[str]] = {4: [], 6: []}
     hops: dict[int, str] = {4: "", 6: ""}
     for interface, segment in host.cables:

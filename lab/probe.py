@@ -84,7 +84,7 @@ def ask(
     deadline = time.monotonic() + seconds
     while waiting:
         left = deadline - time.monotonic()
-        # Where this process had no turn until the time was up, what came meanwhile is an answer.
+        # If this process did not run until the time was up, data that came meanwhile is an answer.
         if not (ready := chooser.select(max(0.0, left))) and left <= 0:
             break
         for key, _ in ready:

@@ -1,4 +1,4 @@
-"""What runs in a pod of the lab: tells each client which address it came from.
+"""The program in a pod of the lab: it answers each client with the client's address.
 
 `responder.py tcp:8080 udp:5353 ...` listens on all addresses of the pod, both families. TCP: greets
 with `peer ADDRESS PORT`, then sends back all that arrives. UDP: answers with the same line.

@@ -47,7 +47,7 @@ class PluginError(LabError):
 
 @dataclass(frozen=True)
 class Sandbox:
-    """What the runtime knows of a pod before it has a network."""
+    """The facts that the runtime has of a pod before its network."""
 
     container_id: str
     netns: str
@@ -224,7 +224,7 @@ class Runtime:
 
 
 def cache_path(network: Json, sandbox: Sandbox, interface: str) -> str:
-    """Where libcni keeps the result of an ADD."""
+    """The path at which libcni keeps the result of an ADD."""
     return f"{CACHE}/{network['name']}-{sandbox.container_id}-{interface}"
 
 

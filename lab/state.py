@@ -1,4 +1,4 @@
-"""What a lab remembers between two commands: one directory with one JSON file.
+"""The state of a lab between two commands: one directory with one JSON file.
 
 LAB-2: everything `lab down` needs is written before the thing itself is made, so a crash between
 the two leaves a record without a thing, never a thing without a record. Namespaces have names on
@@ -25,7 +25,7 @@ NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
 
 
 def base_directory() -> Path:
-    """Where the labs of this host keep their state; MUSLIN_LAB_DIR overrides it."""
+    """The directory of the state of this host's labs; MUSLIN_LAB_DIR overrides it."""
     return Path(os.environ.get("MUSLIN_LAB_DIR", "/run/muslin-lab"))
 
 

@@ -1,4 +1,4 @@
-"""What a lab looks like from outside: machines, their processes and addresses, pods."""
+"""The status of a lab: machines, their processes and addresses, pods."""
 
 from __future__ import annotations
 

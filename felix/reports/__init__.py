@@ -1,1 +1,1 @@
-"""What felix tells others: status, conditions, metrics, dropped packets."""
+"""Felix's reports: status, conditions, metrics, audits, dropped packets."""

@@ -12,8 +12,8 @@ condition and counts in a metric, until an audit does not see it any more.
 
 Invariants (tests/felix/reports/test_audit.py):
   AUD-1  An audit writes nothing. It asks the kernel once for each address of an endpoint in force.
-  AUD-2  A difference is told if the last two audits saw it.
-  AUD-4  What waits in cni's journal for the datastore is told, and counts in no metric.
+  AUD-2  A difference is a condition if the last two audits saw it.
+  AUD-4  A release that waits in cni's journal is a condition, and counts in no metric.
   AUD-3  An offer that is not said to be stored, though the datastore has named its container for
          two audits, ends (felix.calc.standing: a program that forgot to say so).
 """

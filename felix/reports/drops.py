@@ -5,8 +5,8 @@ rule (`felix.rules.nflog_prefix`); names are looked up in this felix's calculati
 
 Invariants:
   DRP-1  Watching changes no verdict (TEL-1) and ends with the last watcher.
-  DRP-2  A watcher that does not read costs a bounded number of messages; what it missed is told
-         as a number.
+  DRP-2  A watcher that does not read costs a bounded number of messages; it is sent the number
+         of those that it missed.
 Tested in tests/felix/kernel/test_drops.py.
 """
 

@@ -1,4 +1,4 @@
-"""What felix says of itself in its status file, with what is not as an operator would want it.
+"""The content of felix's status file, with the conditions of the whole agent.
 
 Tested in tests/felix/kernel/test_forwarding.py, test_restart.py.
 """
@@ -23,14 +23,14 @@ CONDITIONS_SHOWN = 100
 
 
 class SpeakerLink(Protocol):
-    """What the status says of the socket of this node."""
+    """The part of the node's socket that the status reads."""
 
     @property
     def speaker_connected(self) -> bool: ...
 
 
 class Parts(Protocol):
-    """What the status is made of; the agent is made of it too."""
+    """The parts of the agent that the status reads."""
 
     node: str
     networking: str
@@ -73,7 +73,7 @@ def describe(agent: Parts) -> dict[str, object]:
 
 
 def conditions(agent: Parts) -> list[tuple[str, str]]:
-    """What is not as an operator would want it: (object, reason)."""
+    """Every condition of this felix: (object, reason)."""
     return [
         # First: a list that is cut off must not hide them.
         *agent.objects.readable.conditions(),

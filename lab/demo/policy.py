@@ -39,12 +39,12 @@ def again(story: Story, transcript: Transcript) -> None:
 
 
 def closed(_: str, __: Pod, target: Pod) -> bool:
-    """What default deny in namespace db leaves."""
+    """Whether a probe passes with default deny in namespace db."""
     return target.namespace != "db"
 
 
 def by_roles(tcp: Collection[str], udp: Collection[str] = ("store",)) -> Allowed:
-    """What `policies.allow` opens again."""
+    """The predicate with `policies.allow` for these roles."""
 
     def allowed(protocol: str, source: Pod, target: Pod) -> bool:
         if target.namespace != "db":

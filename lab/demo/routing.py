@@ -34,7 +34,7 @@ def established(story: Story) -> bool:
 
 
 def established_sentence(story: Story) -> str:
-    """What is waited for."""
+    """The condition of `established`, in words."""
     names = ", ".join(node.name for node in story.lab.plan.nodes)
     return f"the router's BGP sessions to {names} are Established"
 
@@ -93,7 +93,7 @@ def node_status(story: Story, transcript: Transcript, node: str, peers: dict[str
 
 
 def exact(story: Story) -> str | None:
-    """What is wrong with the router's table; None when it is exactly the nodes' blocks."""
+    """The difference of the router's table from the nodes' blocks; None when there is none."""
     lab = story.lab
     table = look.learned(lab)
     expected = {

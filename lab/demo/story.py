@@ -19,7 +19,7 @@ Write = Callable[[str], None]
 
 @dataclass
 class Story:
-    """What has happened so far. `patience`: seconds for what a quiet machine does in a few."""
+    """The state of the demo. `patience`: seconds for work that an idle machine does in a few."""
 
     lab_name: str
     write: Write
@@ -96,7 +96,7 @@ def perform(story: Story, name: str, check: Check) -> Outcome:
 
 
 def what_the_nodes_said(story: Story) -> str:
-    """The end of each node's log, from info up, for who reads a failure; empty without a lab."""
+    """The end of each node's log, from info up, to explain a failure; empty without a lab."""
     if not story.began:
         return ""
     said = []

@@ -67,7 +67,7 @@ def has_line(text: str, pattern: str, where: str) -> None:
 
 
 def in_pod(machine: Machine, pod: Pod, transcript: Transcript) -> None:
-    """What the pod sees of its own network."""
+    """Check the pod's own view of its network."""
     where = f"pod {pod.title}"
     address = re.escape(pod.address)
     text = transcript.show(machine, ["ip", "addr", "show", "eth0"], pod=pod)
@@ -83,7 +83,7 @@ def in_pod(machine: Machine, pod: Pod, transcript: Transcript) -> None:
 
 
 def on_node(story: Story, pod: Pod, transcript: Transcript) -> None:
-    """What the node's kernel holds for the pod."""
+    """Check the node's kernel state for the pod."""
     machine = story.lab.machine(pod.node)
     name, where = interface(pod), f"{pod.node}, pod {pod.title}"
     text = transcript.show(machine, ["ip", "link", "show", name], check=False)

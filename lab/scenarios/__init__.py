@@ -44,7 +44,7 @@ class Scenario:
 
     @property
     def objects(self) -> Path:
-        """What calicoctl applies."""
+        """The file that calicoctl applies."""
         return Path(__file__).with_name(f"{self.name}.yaml")
 
 
@@ -147,7 +147,7 @@ def up(
 
 
 def arrange(lab: Lab, chosen: Scenario) -> None:
-    """What the operator does once the nodes run."""
+    """Do the work of an operator once the nodes run."""
     admin = lab.nodes[0]
     for node, labels in chosen.labels.items():
         for key, value in labels.items():

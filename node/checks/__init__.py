@@ -1,4 +1,4 @@
-"""What a machine must be to carry a node: over forty checks, each a pure function over facts."""
+"""The requirements on a machine of a node: over forty checks, each a pure function over facts."""
 
 # isort: off
 # The checks run in the order of these imports.

@@ -1,4 +1,4 @@
-"""The table of every variable that a node reads, and who reads it.
+"""The table of every variable that a node reads, with its readers.
 
 `docs/node.md` shows it. Nothing here reads anything: `reader` is the module that does, and
 `tests/node/test_variables.py` holds that it does, and that each has a case.
