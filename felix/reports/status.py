@@ -14,6 +14,7 @@ from pathlib import Path
 
 from libcalico.clusterinfo import our_version
 from libcalico.process import status_file
+from libcalico.process.waiting import set_within
 
 MINIMUM_INTERVAL = 1.0
 
@@ -44,9 +45,5 @@ class StatusFile:
     async def wait(self, most: float) -> None:
         """Wait for a change, `MINIMUM_INTERVAL` seconds at least and `most` at most."""
         await asyncio.sleep(MINIMUM_INTERVAL)
-        try:
-            async with asyncio.timeout(most - MINIMUM_INTERVAL):
-                await self._wake.wait()
-        except TimeoutError:
-            pass
+        await set_within(self._wake, most - MINIMUM_INTERVAL)
         self._wake.clear()

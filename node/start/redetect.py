@@ -30,6 +30,7 @@ from libcalico.model.keys import ResourceKey
 from libcalico.model.resources.node import Node
 from libcalico.process.backoff import Backoff
 from libcalico.process.tasks import beside
+from libcalico.process.waiting import set_within
 from linux import monitor
 from linux.monitor.events import AddressChanged, Overrun
 from linux.netlink.filters import WITHOUT_LINK_LOCAL
@@ -124,11 +125,7 @@ class Watcher:
                         wait = self._chosen.poll_seconds
                     else:
                         wait = backoff.next()
-                    try:
-                        async with asyncio.timeout(wait):
-                            await news.wait()
-                    except TimeoutError:
-                        pass
+                    await set_within(news, wait)
 
     async def _try(self) -> bool:
         try:

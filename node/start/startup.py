@@ -74,17 +74,13 @@ async def start_up(
 def name_of(environ: Mapping[str, str]) -> tuple[str, Settings]:
     """The node's name and its settings. Raises `InvalidValue`."""
     chosen = settings(environ)
-    return node_name(environ, _text(chosen.nodename_file), socket.gethostname()), chosen
+    return node_name(environ, parsing.text_of(chosen.nodename_file), socket.gethostname()), chosen
 
 
 def registered_before(environ: Mapping[str, str]) -> tuple[str, Settings] | None:
     """Name and settings of a node that `start_up` has registered once, None of a new one."""
     name, chosen = name_of(environ)
-    return (name, chosen) if name == _text(chosen.nodename_file).strip() else None
-
-
-def _text(file: Path) -> str:
-    return parsing.text_of(file)
+    return (name, chosen) if name == parsing.text_of(chosen.nodename_file).strip() else None
 
 
 async def connected(config: apiconfig.DatastoreConfig, *, wait: bool = True) -> Datastore:
@@ -117,7 +113,7 @@ async def connected(config: apiconfig.DatastoreConfig, *, wait: bool = True) -> 
 
 def write_nodename(file: Path, name: str) -> None:
     """Write the nodename file, whole or not at all, unless it has this name already."""
-    if _text(file).strip() != name:
+    if parsing.text_of(file).strip() != name:
         replace_file(file, name)
 
 

@@ -50,6 +50,7 @@ from libcalico.datastore.syncer import Syncer, Update
 from libcalico.errors import MuslinError
 from libcalico.model.keys import ResourceKey
 from libcalico.process.backoff import Backoff
+from libcalico.process.waiting import set_within
 from linux import links
 from linux.errors import KernelError
 from linux.netlink import Socket
@@ -135,11 +136,8 @@ class Keeper:
                 addresses, awaited = await self._ensure_once()
             except MuslinError as error:
                 self._tell(str(error))
-                try:
-                    async with asyncio.timeout(backoff.next()):
-                        await self._changed.wait()
-                except TimeoutError:
-                    self._changed.set()
+                await set_within(self._changed, backoff.next())
+                self._changed.set()
                 continue
             backoff.reset()
             self.settled += 1
