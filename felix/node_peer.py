@@ -25,7 +25,7 @@ class Peer:
         self._outbox: dict[Hashable, Message] = {}
         self._wake = asyncio.Event()
 
-    def tell(self, subject: Hashable, message: Message) -> None:
+    def post(self, subject: Hashable, message: Message) -> None:
         """Send as soon as the peer reads; a newer message of the same subject replaces it."""
         if not self._outbox and self.connection.send_now(message):
             return

@@ -63,7 +63,7 @@ class NodeServer:
         self._peers: set[Peer] = set()
         self._speaker: Peer | None = None
         self._server: UnixServer | None = None
-        self._told_refused: Mapping[str, str] = {}
+        self._sent_refused: Mapping[str, str] = {}
         self._fact = Fact()
         self._own_addresses: frozenset[IPAddress] = frozenset()
         self._networks: Mapping[str, str] = {}
@@ -93,7 +93,7 @@ class NodeServer:
         peer = Peer(connection)
         self._peers.add(peer)
         log.info("connected", extra={"object": connection.process})
-        peer.tell("fact", self._fact)
+        peer.post("fact", self._fact)
         try:
             async with beside(peer.deliver()):
                 await connection.attend(functools.partial(self._receive, peer))
@@ -110,7 +110,7 @@ class NodeServer:
             case PathsBegin():
                 self._speaker = peer
                 self._plane.routing.paths.begin()
-                self._told_refused = {}
+                self._sent_refused = {}
             case Paths(updated, withdrawn) if peer is self._speaker:
                 routing = self._plane.routing
                 routing.paths_changed(routing.paths.change(updated, withdrawn))
@@ -149,7 +149,7 @@ class NodeServer:
             answer = await self._questions.ask(question)
         else:
             answer = await self._questions.count(question)
-        peer.tell(("answer", question.id), answer)
+        peer.post(("answer", question.id), answer)
 
     def publish(self) -> None:
         """Send every peer what is new for it."""
@@ -159,17 +159,17 @@ class NodeServer:
             fact = Fact(sorted(map(str, own)), dict(networks))
             if fact != self._fact:
                 for peer in self._peers:
-                    peer.tell("fact", fact)
+                    peer.post("fact", fact)
             self._fact, self._own_addresses, self._networks = fact, own, networks
         if self._speaker is not None and plane.calc.ready:
-            refused, previous = plane.routing.off_node.learned.complaints(), self._told_refused
+            refused, previous = plane.routing.off_node.learned.complaints(), self._sent_refused
             if refused is not previous:
-                self._told_refused = refused
+                self._sent_refused = refused
                 for prefix in previous.keys() - refused.keys():
-                    self._speaker.tell(("refused", prefix), RefusedPath(prefix, ""))
+                    self._speaker.post(("refused", prefix), RefusedPath(prefix, ""))
                 for prefix, reason in refused.items():
                     if previous.get(prefix) != reason:
-                        self._speaker.tell(("refused", prefix), RefusedPath(prefix, reason))
+                        self._speaker.post(("refused", prefix), RefusedPath(prefix, reason))
         shadowed, news = plane.state.shadowed, plane.state.news
         if shadowed is not self._shadowed:
             self._shadowed, news = shadowed, None
@@ -193,12 +193,12 @@ class NodeServer:
         """Answer a peer for those of these endpoints that it awaits and that are decided."""
         for key in keys:
             awaited = peer.awaits.get(key)
-            answer = self._word(key, awaited) if awaited is not None else None
+            answer = self._in_force_answer(key, awaited) if awaited is not None else None
             if answer is not None:
                 del peer.awaits[key]
-                peer.tell(("in_force", key), answer)
+                peer.post(("in_force", key), answer)
 
-    def _word(self, key: ResourceKey, awaited: Await) -> InForce | None:
+    def _in_force_answer(self, key: ResourceKey, awaited: Await) -> InForce | None:
         """The answer about an endpoint, None as long as there is none."""
         state, current = self._plane.state, self._plane.calc.endpoints.get(key)
         about = (key.namespace, key.name, awaited.container_id)

@@ -189,13 +189,13 @@ class EventReporter:
 
     def normal(self, reason: str, text: str) -> None:
         """Write an Event of type Normal."""
-        self._tell(reason, text, "", "Normal")
+        self._write(reason, text, "", "Normal")
 
     def warn(self, what: str, why: str) -> None:
         """Write an Event: a service of this process for the node failed."""
-        self._tell(SERVICE, f"{what}: {why}", what, "Warning")
+        self._write(SERVICE, f"{what}: {why}", what, "Warning")
 
-    def _tell(self, reason: str, text: str, subject: str, type: str) -> None:
+    def _write(self, reason: str, text: str, subject: str, type: str) -> None:
         if self._recorder is None:
             return
         from libcalico.kubernetes.event_objects import node

@@ -124,10 +124,10 @@ async def _run(only: str) -> None:
         supervisor = Supervisor(programs, environ, chosen.log_dir)
         running.append(tasks.start(supervisor.run(), "supervisor"))
         running.append(tasks.start(_services(registering, supervisor, only), "services"))
-        notify.tell("READY=1")
+        notify.send("READY=1")
         await asyncio.gather(*running)
     finally:
-        notify.tell("STOPPING=1")
+        notify.send("STOPPING=1")
         for task in running:
             task.cancel()
         await ended(running)
@@ -155,7 +155,7 @@ async def _services(
     reporter = events.EventReporter(environ, chosen.kubernetes_name(name))
 
     async def condition() -> None:
-        if await readiness.tell_when_up(
+        if await readiness.clear_when_ready(
             environ, name, chosen, supervisor.pids, elsewhere=elsewhere
         ):
             reporter.normal(*readiness.UP[1:])

@@ -14,7 +14,7 @@ from collections.abc import MutableMapping
 log = logging.getLogger(__name__)
 
 
-def tell(text: str, environ: MutableMapping[str, str] = os.environ) -> None:
+def send(text: str, environ: MutableMapping[str, str] = os.environ) -> None:
     """Send a state such as `READY=1`; an error is logged and stops nothing."""
     name = environ.get("NOTIFY_SOCKET", "")
     if not name:

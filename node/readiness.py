@@ -78,7 +78,7 @@ def mark(agent: str, directory: Path | None) -> Mark | None:
     return status.st_ino, status.st_mtime_ns, status.st_ctime_ns
 
 
-async def tell_when_up(
+async def clear_when_ready(
     environ: Mapping[str, str],
     name: str,
     chosen: Settings,
@@ -104,7 +104,7 @@ async def tell_when_up(
     backoff, logged = Backoff(1.0, 60.0), ""
     while True:
         try:
-            await tell(environ, chosen.kubernetes_name(name), UP, account)
+            await write_condition(environ, chosen.kubernetes_name(name), UP, account)
         except MuslinError as error:
             if str(error) != logged:
                 log.warning("%s cannot be told to Kubernetes: %s", CONDITION, error)
@@ -115,7 +115,7 @@ async def tell_when_up(
         return True
 
 
-async def tell(
+async def write_condition(
     environ: Mapping[str, str],
     name: str,
     said: ConditionText,
@@ -171,7 +171,7 @@ async def shut_down(
         return
     try:
         async with asyncio.timeout(SHUTDOWN_LIMIT):
-            await tell(environ, chosen.kubernetes_name(name), DOWN, account)
+            await write_condition(environ, chosen.kubernetes_name(name), DOWN, account)
             await events.last_word(
                 environ, chosen.kubernetes_name(name), *DOWN[1:], account, "Normal"
             )

@@ -49,7 +49,7 @@ class Watcher(Protocol):
     def waiting(self) -> int:
         """Messages that wait to be sent."""
 
-    def tell(self, subject: Hashable, message: Message) -> None:
+    def post(self, subject: Hashable, message: Message) -> None:
         """Send as soon as the watcher reads."""
 
 
@@ -64,7 +64,7 @@ class Drops:
         self, node: str, plane: Dataplane, across: Callable[[Change], Awaitable[None]]
     ) -> None:
         self._node, self._plane, self._across = node, plane, across
-        self._telling = False
+        self._rules_log = False
         self._switching: asyncio.Task[None] | None = None
         self._turned = asyncio.Event()
         self._watchers: dict[Watcher, int] = {}
@@ -83,7 +83,7 @@ class Drops:
                 why = f"denied packets cannot be read: {error}"
                 if error.errno == errno.EBUSY:
                     why += "; another program reads them, such as Calico's felix or ulogd"
-                watcher.tell("watching", Watching(self._node, why))
+                watcher.post("watching", Watching(self._node, why))
                 return
             asyncio.get_running_loop().add_reader(self._reader.fileno(), self._arrived)
             self._switch()
@@ -113,20 +113,20 @@ class Drops:
 
     def _switch(self) -> None:
         if self._switching is None or self._switching.done():
-            self._switching = start(self._follow_wish(), "telling of denied packets")
+            self._switching = start(self._follow_reader(), "telling of denied packets")
 
-    async def _follow_wish(self) -> None:
+    async def _follow_reader(self) -> None:
         """Let the rules log while there is a reader, and no longer."""
-        while self._telling is not (self._reader is not None):
-            self._telling = self._reader is not None
+        while self._rules_log is not (self._reader is not None):
+            self._rules_log = self._reader is not None
             await self._across(self._rewritten)
 
     async def _rewritten(self) -> None:
         """Wait until the rules are as desired, `_PATIENCE` at most where they are refused."""
-        self._plane.rules.log_denied(self._telling)
+        self._plane.rules.log_denied(self._rules_log)
         with suppress(TimeoutError):
             async with asyncio.timeout(_PATIENCE):
-                while self._plane.rules.tells is not self._telling or self._plane.state.failures:
+                while self._plane.rules.tells is not self._rules_log or self._plane.state.failures:
                     self._turned.clear()
                     await self._turned.wait()
 
@@ -137,7 +137,7 @@ class Drops:
             return
         for watcher in self._watchers.keys() - self._greeted:
             self._greeted.add(watcher)
-            watcher.tell("watching", Watching(self._node))
+            watcher.post("watching", Watching(self._node))
 
     def _arrived(self) -> None:
         assert self._reader is not None
@@ -146,7 +146,7 @@ class Drops:
         except KernelError as error:
             log.warning("denied packets cannot be read any more: %s", error)
             for watcher in self._watchers:
-                watcher.tell("watching", Watching(self._node, str(error)))
+                watcher.post("watching", Watching(self._node, str(error)))
             self._watchers.clear()
             self.stop()
             return
@@ -162,7 +162,7 @@ class Drops:
                     self._watchers[watcher] += 1
                     continue
                 missed, self._watchers[watcher] = self._watchers[watcher], 0
-                watcher.tell(("dropped", self._number), message(missed))
+                watcher.post(("dropped", self._number), message(missed))
             lost = 0
 
     def _dropped(self, packet: Logged) -> Callable[[int], Dropped] | None:

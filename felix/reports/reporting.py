@@ -108,7 +108,7 @@ class Reports:
         self._node, self._config, self._plane = node, config, plane
         self._sizes = sizes or Sizes()
         self._configured, self._moved = asyncio.Event(), asyncio.Event()
-        self._told = self._full = ""
+        self._logged = self._full = ""
         self._written: dict[StatusKey, str] | None = None
 
     def conditions(self) -> list[tuple[str, str]]:
@@ -183,7 +183,7 @@ class Reports:
                         if isinstance(entry.key, (WorkloadStatusKey, HostEndpointStatusKey)):
                             stored[entry.key] = entry.value.status
         except (MuslinError, TimeoutError) as error:
-            self._tell(error)
+            self._log_error(error)
             return None
         return stored
 
@@ -192,15 +192,15 @@ class Reports:
             async with asyncio.timeout(self._sizes.timeout):
                 await store.commit(changes)
         except (MuslinError, TimeoutError) as error:
-            self._tell(error)
+            self._log_error(error)
             return False
-        self._told = self._full = ""
+        self._logged = self._full = ""
         return True
 
-    def _tell(self, error: Exception) -> None:
+    def _log_error(self, error: Exception) -> None:
         text = str(error) or "no answer in time"
         if isinstance(error, DatastoreFull):
             self._full = text
-        if text != self._told:
-            self._told = text
+        if text != self._logged:
+            self._logged = text
             log.warning("the status cannot be reported to the datastore: %s", text)

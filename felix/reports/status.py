@@ -27,7 +27,7 @@ class StatusFile:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._wake = asyncio.Event()
-        self._told = ""
+        self._logged = ""
 
     def changed(self) -> None:
         """Mark the file as due: something may differ from what was written."""
@@ -38,8 +38,8 @@ class StatusFile:
         try:
             status_file.write("felix", {"version": our_version(), **status}, self._directory)
         except OSError as error:
-            if str(error) != self._told:
-                self._told = str(error)
+            if str(error) != self._logged:
+                self._logged = str(error)
                 log.warning("the status file cannot be written: %s", error)
 
     async def wait(self, most: float) -> None:

@@ -94,7 +94,7 @@ def late(story: Story, transcript: Transcript, name: str) -> Figures:
     sent = {peer: report["sent"] for peer, report in zip(PEERS, reports, strict=True)}
     arrived = {peer: by_source.pop(story.pod(peer).address, 0) for peer in PEERS}
     figures = Figures(pod, sent, arrived, sum(by_source.values()))
-    tell(transcript, figures)
+    note(transcript, figures)
     for peer in PEERS:
         expect(sent[peer] > RATE / 20, f"{peer} sent only {sent[peer]} packets")
     return figures
@@ -118,7 +118,7 @@ def serve(story: Story, pod: Pod) -> None:
     story.wait(sent, f"{pod.node} sends to {pod.title}")
 
 
-def tell(transcript: Transcript, figures: Figures) -> None:
+def note(transcript: Transcript, figures: Figures) -> None:
     """One line per peer."""
     pod = figures.pod
     transcript.note(

@@ -61,11 +61,11 @@ async def load(root: Path = Path("/")) -> tuple[Module, ...]:
         return ()
     works = await asyncio.gather(*(_works(one) for one in absent))
     missing = tuple(one for one, there in zip(absent, works, strict=True) if not there)
-    tell(missing)
+    warn_missing(missing)
     return missing
 
 
-def tell(missing: Iterable[Module]) -> None:
+def warn_missing(missing: Iterable[Module]) -> None:
     """Log one warning that names missing modules and their purpose."""
     listed = ", ".join(f"{one.names[0]} ({one.purpose})" for one in missing)
     if listed:

@@ -135,9 +135,9 @@ class Watcher:
             finally:
                 await store.close()
         except MuslinError as error:
-            self._tell(f"the stored addresses stay: {error}")
+            self._log_change(f"the stored addresses stay: {error}")
             return False
-        self._tell("")
+        self._log_change("")
         return True
 
     async def _look(self, store: Datastore) -> None:
@@ -205,7 +205,7 @@ class Watcher:
             moved[version] = choice.address
         return moved, machine
 
-    def _tell(self, trouble: str) -> None:
+    def _log_change(self, trouble: str) -> None:
         if trouble and trouble != self._logged:
             log.warning("%s", trouble)
         self._logged = trouble

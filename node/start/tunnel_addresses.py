@@ -135,7 +135,7 @@ class Keeper:
             try:
                 addresses, awaited = await self._ensure_once()
             except MuslinError as error:
-                self._tell(str(error))
+                self._log_change(str(error))
                 await set_within(self._changed, backoff.next())
                 self._changed.set()
                 continue
@@ -144,10 +144,12 @@ class Keeper:
             have = {tunnel.attribute: address for tunnel, address in addresses.items() if address}
             listed = [f"{name} {address}" for name, address in have.items()]
             if awaited:
-                self._tell(_AWAITED.format(", ".join(sorted(awaited)), "; ".join(listed) or "none"))
+                self._log_change(
+                    _AWAITED.format(", ".join(sorted(awaited)), "; ".join(listed) or "none")
+                )
                 await self._until_up(awaited)
             else:
-                self._tell(", ".join(listed), good=True)
+                self._log_change(", ".join(listed), good=True)
 
     async def _ensure_once(self) -> tuple[dict[Tunnel, IPAddress | None], set[str]]:
         """The addresses of now, and the devices that unpublished ones wait for (TAD-1)."""
@@ -229,7 +231,7 @@ class Keeper:
                 return
             await asyncio.sleep(LOOK if clock() - began < PATIENCE else LATER_LOOK)
 
-    def _tell(self, text: str, *, good: bool = False) -> None:
+    def _log_change(self, text: str, *, good: bool = False) -> None:
         if text == self._logged:
             return
         self._logged = text

@@ -118,7 +118,7 @@ def test_the_condition_of_the_node(
 
     async def come_up() -> None:
         telling = asyncio.create_task(
-            readiness.tell_when_up(pod, NAME, chosen, lambda: pids, account, status)
+            readiness.clear_when_ready(pod, NAME, chosen, lambda: pids, account, status)
         )
         await asyncio.sleep(2 * readiness.POLL)
         assert "NetworkUnavailable" not in await asyncio.to_thread(conditions, api)

@@ -80,7 +80,7 @@ def test_an_agent_that_is_not_there_yet(tmp_path: Path, file: str, said: dict[st
 def test_without_kubernetes_or_with_backend_none_nothing_is_told() -> None:
     pod = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "CALICO_NETWORKING_BACKEND": "none"}
     for environ in ({}, pod):
-        asyncio.run(readiness.tell_when_up(environ, "n1", settings(environ), dict))
+        asyncio.run(readiness.clear_when_ready(environ, "n1", settings(environ), dict))
 
 
 def test_shutdown_notes_the_time_also_when_no_api_answers(tmp_path: Path) -> None:
