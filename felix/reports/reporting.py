@@ -73,26 +73,26 @@ def life_sign(node: str, config: Config, uptime: float, first: bool) -> list[Cha
 
 def states(node: str, config: Config, plane: Dataplane) -> dict[StatusKey, str]:
     """The state of every endpoint of this node (docs/reference/dataplane.md#endpoint-status)."""
-    found: dict[StatusKey, str] = {}
+    reported: dict[StatusKey, str] = {}
     region, view = region_of(config), plane.view
     in_force = plane.state.in_force
     for key in plane.state.shadowed:
         endpoint = plane.calc.endpoints.get(key)
         if endpoint is not None:
-            found[WorkloadStatusKey(node, *endpoint.identity, region)] = DOWN
+            reported[WorkloadStatusKey(node, *endpoint.identity, region)] = DOWN
     for interface, endpoint in plane.state.active.items():
         link = view.link_named(interface)
         up = endpoint.key in in_force and link is not None and link.running
-        found[WorkloadStatusKey(node, *endpoint.identity, region)] = UP if up else DOWN
+        reported[WorkloadStatusKey(node, *endpoint.identity, region)] = UP if up else DOWN
     hosts = interfaces_of(plane.calc.policy.host_endpoints.values(), view.host_interfaces())
     for key in hosts.idle:
-        found[HostEndpointStatusKey(node, key.name)] = ERROR
+        reported[HostEndpointStatusKey(node, key.name)] = ERROR
     for interface, served in hosts.serving.items():
         status_key = HostEndpointStatusKey(node, served.key.name)
         link = view.link_named(interface)
         up = interface == ANY_INTERFACE or (link is not None and link.running)
-        found[status_key] = UP if up and found.get(status_key, UP) == UP else DOWN
-    return found
+        reported[status_key] = UP if up and reported.get(status_key, UP) == UP else DOWN
+    return reported
 
 
 class Reports:
