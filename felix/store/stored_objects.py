@@ -20,7 +20,7 @@ from felix.calc.standing import NEWEST
 from felix.config.effective import EffectiveConfig
 from felix.store.readable import Readable
 from libcalico.datastore.syncer import Update
-from libcalico.model import IPPool, Key, WorkloadEndpoint
+from libcalico.model import IPPool, Key, ResourceKey, WorkloadEndpoint
 from libcalico.model.base.meta import APIObject
 from libcalico.model.enforcement.lacking import Lacking
 from libcalico.process.waiting import set_within
@@ -71,7 +71,7 @@ class StoredObjects:
     def put(self, key: Key, value: object, revision: int = NEWEST) -> bool:
         """Put in one object, None for a deletion; returns whether anything that matters changed."""
         changed = self._calc.update(key, value, revision)
-        self._lacking.update(key, _ours(value, self._calc.node))
+        self._lacking.update(key, _ours(key, value, self._calc.node))
         broken = self._calc.broken.get(key)
         if broken:
             log.warning("left out: %s", broken, extra={"object": str(key)})
@@ -104,11 +104,11 @@ class StoredObjects:
         return self._lacking.conditions()
 
 
-def _ours(value: object, node: str) -> APIObject | None:
-    """The object where this felix names what it asks for in vain (policies say it themselves)."""
-    match value:
-        case WorkloadEndpoint() if value.spec.node == node:
-            return value
-        case IPPool():
+def _ours(key: Key, value: object, node: str) -> APIObject | None:
+    """The object if this felix names what it asks for in vain (policies say it themselves)."""
+    match key, value:
+        case ResourceKey(kind="WorkloadEndpoint"), WorkloadEndpoint():
+            return value if value.spec.node == node else None
+        case ResourceKey(kind="IPPool"), IPPool():
             return value
     return None
