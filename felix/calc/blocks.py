@@ -72,7 +72,7 @@ def own_blocks(
 def unsettled(
     node: str, blocks: Mapping[IPNetwork, BlockFacts], claims: Mapping[IPNetwork, BlockAffinity]
 ) -> dict[str, str]:
-    """Own blocks and claims that lack each other, by object: somebody deleted one of them."""
+    """Own blocks and claims of which one was deleted, by object, and what that means."""
     me = f"host:{node}"
     confirmed = {cidr for cidr, claim in claims.items() if claim.confirmed and not claim.deleted}
     unclaimed = {cidr for cidr, facts in blocks.items() if facts.owner == me and cidr not in claims}

@@ -28,7 +28,7 @@ from felix.calc.tunnels import Means, Way, way, way_without_pool
 
 IPNetwork = IPv4Network | IPv6Network
 Source = IPNetwork | str
-"""Who says where a network is: a block, or a node by its name."""
+"""The source of a claim to a network: a block, or a node by its name."""
 
 _UNKNOWN = NodeFacts()
 _LARGEST_BLOCK = 12
@@ -139,7 +139,7 @@ class ClusterRoutes:
         )
 
     def _claim(self, source: Source, targets: dict[IPNetwork, str]) -> set[IPNetwork]:
-        """These networks lead to these nodes, says a block or a node; returns all it concerns."""
+        """Record the networks that a block or a node claims for nodes; returns all that changed."""
         before = self._of_source.pop(source, {})
         for network in before.keys() - targets.keys():
             claims = self._claims[network]

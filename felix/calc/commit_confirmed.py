@@ -1,10 +1,10 @@
-"""Versions that nobody confirmed: which version of an object counts, and until when.
+"""Versions that await confirmation: which version of an object counts, and until when.
 
-Stands before the calculation: it sees every stored object and hands on the version that
-counts (libcalico/commit_confirmed.py). A node may be cut off by the very version it is to go back
-from, so it waits for nobody: it goes back at the deadline by its own clock, or when it has
-known the version for as long as was allowed, whichever comes first. A wrong clock therefore
-shortens the time, never lengthens it while felix runs.
+This step comes before the calculation: it sees every stored object and hands on the version that
+counts (libcalico/commit_confirmed.py). The version on trial may itself cut the node off, so the
+node depends on no other machine. It reverts at the deadline by its own clock, or when it has known
+the version for as long as was allowed, whichever comes first. A wrong clock therefore shortens the
+time; it never lengthens it while felix runs.
 
 Invariant:
   CNF-3  A version whose deadline passed is not enforced, after a restart neither, until it is
@@ -34,7 +34,7 @@ class _Waiting:
 
 
 class Unconfirmed:
-    """The objects that wait for confirmation, and those that were taken back.
+    """The objects that wait for confirmation, and those that were reverted.
 
     `monotonic` and `now` are the clocks: seconds, and the time of day.
     """
@@ -72,7 +72,7 @@ class Unconfirmed:
         return value
 
     def left(self) -> float | None:
-        """Seconds until the next version is to be taken back; None: none waits."""
+        """Seconds until the next version reverts; None: none waits."""
         ends = min((one.ends for one in self._waiting.values()), default=None)
         return None if ends is None else max(0.0, ends - self._monotonic())
 

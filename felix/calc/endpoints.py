@@ -66,7 +66,7 @@ def from_resource(key: ResourceKey, value: WorkloadEndpoint) -> Endpoint:
     """The endpoint of a stored resource. Raises `InvalidValue` for what cannot be routed."""
     spec = value.spec
     if not _INTERFACE.fullmatch(spec.interfaceName):
-        # Whatever else a name may hold, it must not break the text of the rules.
+        # No character of a name may break the text of the rules.
         allowed = "must be 1 to 15 letters, digits, dots, dashes or underscores"
         raise InvalidValue("spec.interfaceName", spec.interfaceName, allowed, str(key))
     workload = f"{key.namespace}/{spec.pod}" if spec.pod else spec.workload
@@ -96,7 +96,7 @@ def addresses(active: Mapping[str, Endpoint], interfaces: Iterable[str]) -> froz
 
 
 def _floating(nat: IPNAT, own: list[str], key: ResourceKey) -> tuple[IPAddress, IPAddress]:
-    """A pair of floating and own address; it leads to nobody else's address."""
+    """A pair of floating and own address; it leads to no other endpoint's address."""
     try:
         outer, inner = ip_address(nat.externalIP), ip_address(nat.internalIP)
     except ValueError:

@@ -280,6 +280,27 @@ class Calculator:
         """Where pods may have addresses: all pools, and the nodes' blocks in none (PLR-1)."""
         return frozenset(p.network for p in self.pools.values()) | self._standalone.networks
 
+    def pool_members(self, version: int) -> frozenset[str]:
+        """Members of the set of all pools: wherever pods may have addresses."""
+        return members(version, self.routed)
+
+    def masqueraded_members(self, version: int) -> frozenset[str]:
+        """Members of the set of pools with `natOutgoing`."""
+        pools = self.pools.values()
+        return members(version, (pool.network for pool in pools if pool.nat_outgoing))
+
+    def host_members(self, version: int) -> frozenset[str]:
+        """Members of the set of all nodes' addresses."""
+        return members(version, (a for node in self.nodes.values() for a in node.addresses))
+
+    def vtep_members(self, version: int) -> frozenset[str]:
+        """Members of the set of nodes that may send VXLAN to this node: all others.
+
+        Not only those whose tunnel address is known here: they may know ours before.
+        """
+        others = (node for name, node in self.nodes.items() if name != self.node)
+        return members(version, (address for node in others for address in node.addresses))
+
 
 def _put(
     table: dict[Any, Any], key: Any, value: Any, convert: Callable[[Any], Any] = lambda v: v

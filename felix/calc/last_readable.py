@@ -35,7 +35,7 @@ class Memory(Protocol):
         """This is the last readable version of an object."""
 
     def forget(self, key: ResourceKey) -> None:
-        """The object is gone."""
+        """Forget an object."""
 
     def has_other(self, key: ResourceKey, revision: int, raw: bytes) -> bool:
         """Whether it has a version of the object, and another one than this."""
@@ -63,7 +63,7 @@ class Remembered(NamedTuple):
 
 
 class Word(NamedTuple):
-    """What counts of an object. `stands`: what is in force already; `value` says nothing then."""
+    """The version of an object that counts. `stands`: the one in force, and `value` is None."""
 
     value: Any
     stands: bool = False
@@ -114,7 +114,7 @@ class LastReadable:
         self.unreadable: dict[Key, Unreadable] = {}
 
     def apply_entry(self, key: Key, entry: Entry | None) -> Word:
-        """What counts of an object now that the datastore says `entry`; None: it is gone."""
+        """Apply an entry of the datastore, None for a deletion; returns the version that counts."""
         value: Any = entry.value if entry is not None else None
         if not isinstance(key, ResourceKey) or key.kind not in KINDS_OF_POLICY:
             return Word(value)
@@ -143,7 +143,7 @@ class LastReadable:
 
     @property
     def settled(self) -> bool:
-        """Whether what was readable before this start has been asked for."""
+        """Whether the versions of before this start have been recalled."""
         return self._settled
 
     @property

@@ -1,9 +1,9 @@
 """Paths that `bgp` learned: which of them felix takes.
 
-A speaker believes its peers; felix does not. From nodes of the cluster it takes only what
-lies in a pool or where services have addresses; from a configured external peer
-whatever that peer's filters let through, a default route included. Nobody may pull this node's
-own pods, addresses or link-local traffic away (architecture, "Data's way through the house").
+A speaker believes its peers; felix does not. From nodes of the cluster it takes only what lies
+in a pool or where services have addresses. From a configured external peer it takes all that the
+peer's filters let through, a default route included. No peer may pull this node's own pods,
+addresses or link-local traffic away (architecture, "Data's way through the house").
 
 There may be a hundred thousand: prefixes and next hops are packed (linux/prefixes.py), and
 paths that differ in their prefix alone share one `Via`.
@@ -66,7 +66,7 @@ class PathFacts:
 
 
 class RouteAcceptance:
-    """Says of paths why they are not taken, by one state of the facts."""
+    """Decides which paths are refused, and why, by one state of the facts."""
 
     def __init__(self, facts: PathFacts) -> None:
         self._inside = Networks(map(prefixes.pack, facts.routed | facts.services))
@@ -81,7 +81,7 @@ class RouteAcceptance:
         self._own_packed = frozenset(address.packed for address in facts.own_addresses)
 
     def refusal(self, prefix: Prefix, via: Via) -> str:
-        """Why a path is not taken; empty if it is."""
+        """Why a path is refused; empty if it is accepted."""
         closed = self._closed.cover(prefix)
         if closed:
             for text, kind in _NEVER.items():

@@ -29,7 +29,7 @@ BYGONE = 1000
 class LocalEndpoints:
     """Stored, offered and retracted endpoints of one node, merged.
 
-    `changed` hears of every endpoint whose result differs, whoever caused it.
+    `changed` is called for every endpoint whose result differs, for any cause.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class LocalEndpoints:
         self._moved: set[str] = set()
 
     def store(self, key: ResourceKey, endpoint: Endpoint | None, revision: int) -> bool:
-        """The datastore says so as of `revision`; None: it is gone.
+        """Store the endpoint as of `revision`; None: it was deleted.
 
         Returns whether the result changed.
         """
@@ -58,7 +58,7 @@ class LocalEndpoints:
         return self._settle(key, standing, before)
 
     def remember(self, raw: bytes, value: WorkloadEndpoint, endpoint: Endpoint) -> None:
-        """What was offered, as it was read: the store will tell the same bytes (EPT-1)."""
+        """The offered endpoint, as it was read: the datastore will hold the same bytes (EPT-1)."""
         self._read[endpoint.key] = raw, value, endpoint
 
     @property
@@ -94,7 +94,7 @@ class LocalEndpoints:
         return self._settle(key, standing, before)
 
     def retract(self, key: ResourceKey, container_id: str) -> bool:
-        """`cni` says that this container's endpoint is gone. Returns whether the result changed."""
+        """Retract this container's endpoint. Returns whether the result changed."""
         self._read.pop(key, None)
         standing = self._standing(key)
         before = standing.now
@@ -127,12 +127,12 @@ class LocalEndpoints:
         return done
 
     def listing_begins(self) -> None:
-        """The datastore is about to tell all that it has."""
+        """Begin a listing of the datastore."""
         for standing in self._standings.values():
             standing.listing_begins()
 
     def listing_ended(self) -> bool:
-        """It has told all. Returns whether a result changed."""
+        """End the listing. Returns whether a result changed."""
         changed = False
         for key, standing in list(self._standings.items()):
             before = standing.now
@@ -209,11 +209,11 @@ class LocalEndpoints:
         return self._active
 
     def awaits(self, interface: str) -> bool:
-        """Whether something was said of this interface since `active` was asked."""
+        """Whether this interface changed since the last call of `active`."""
         return interface in self._unjudged
 
     def take_moved(self) -> set[str]:
-        """The interfaces whose endpoints may be others since the last time this was asked."""
+        """The interfaces whose endpoints may have changed since the last call."""
         moved, self._moved = self._moved, set()
         return moved
 

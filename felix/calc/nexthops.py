@@ -30,7 +30,7 @@ from linux.route_values import NextHop, Route
 
 MAX_DEPTH = 3
 _LINK_LOCAL = prefixes.Networks(map(prefixes.parse, ("169.254.0.0/16", "fe80::/10")))
-_NOBODY: frozenset[Prefix] = frozenset()
+_NO_PATHS: frozenset[Prefix] = frozenset()
 
 
 class Way(NamedTuple):
@@ -94,7 +94,7 @@ class Resolver:
         """How next hops are reached; never through `own`, the path that is resolved."""
         addresses: set[bytes] = set()
         through: set[Prefix] = set()
-        skip = _NOBODY if own is None else frozenset((own,))
+        skip = _NO_PATHS if own is None else frozenset((own,))
         hops = tuple(
             dict.fromkeys(
                 hop
@@ -124,7 +124,7 @@ class Resolver:
         through: set[Prefix],
     ) -> Iterator[NextHop]:
         if _LINK_LOCAL.hold(address):
-            # It means something on one link only, and nobody said on which.
+            # It has a meaning on one link only, and the path does not name the link.
             return
         addresses.add(address)
         size = len(address)

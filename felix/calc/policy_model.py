@@ -92,7 +92,7 @@ class ResolvedRule:
 class ResolvedPolicy:
     """A policy or, with an empty tier, a profile: what its chains hold.
 
-    `missing` is a profile that endpoints name and nobody defines: it denies everything.
+    `missing` is a profile that endpoints name and that is not stored: it denies everything.
     """
 
     key: ResourceKey
@@ -106,7 +106,7 @@ class ResolvedPolicy:
 class Run:
     """Policies of a tier that follow each other and have one selector: places `first` to `end`.
 
-    Whoever is selected by one of them is selected by all.
+    An endpoint that one of them selects is selected by all.
     """
 
     first: int

@@ -1,7 +1,7 @@
 """Address pools: what NAT, path checks and encapsulation need of them.
 
-`disabled` is not among it: it says that nobody gets a new address of the pool, and those who
-have one keep it, with all that leads there.
+`disabled` is not among it: it stops new assignments from the pool only. Addresses that are in use
+stay, with all that leads there.
 
 Invariants:
   PLR-1  What leads to an address in use, and what is masqueraded on the way, does not depend on

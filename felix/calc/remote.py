@@ -1,7 +1,7 @@
 """Remote routes: accepted paths with their next hops resolved, kept up to date by what changed.
 
 There may be a hundred thousand paths by a handful of next hops. A path is judged once when it
-changes; next hops are resolved once, whoever uses them. A change of an external path, by which
+changes; next hops are resolved once for all paths. A change of an external path, by which
 others may be resolved, costs the answers that it concerns (`Way`); a change of what all depend on
 (pools, own blocks, the kernel's own routes) goes over what it may concern. What is to be done
 waits in `pending`, so that the main loop may take it in slices.
@@ -24,7 +24,7 @@ from linux.route_values import NextHop, Route
 
 UNREACHABLE = "no route leads to its next hop"
 _SPARE_WAYS = 256
-"""Ways that nobody may use any more, before they are looked through."""
+"""How many ways may be left without a path before they are swept."""
 
 
 class RemoteRoutes:

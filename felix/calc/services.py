@@ -1,11 +1,10 @@
 """The endpoints of services: where they come from, what of them policy needs.
 
-A rule may name a Service instead of addresses. Who stands behind a Service is known to the
-Kubernetes API alone (EndpointSlices), so it reaches the calculation through a seam: whoever
-reads (`felix.store.service_reader`, or a test) tells a `ServiceSink`, which the calculation is:
-every slice, then `services_known(True)`, then every change. Without a reader no rule with
-`services` is enforced: an allow rule with one is left out, a deny rule applies without it, and a
-condition says so.
+A rule may name a Service instead of addresses. Only the Kubernetes API knows the endpoints of a
+Service (EndpointSlices). So a reader (`felix.store.service_reader`, or a test) feeds a
+`ServiceSink`, which the calculation is: every slice, then `services_known(True)`, then every
+change. Without a reader no rule with `services` is enforced: an allow rule with one is left out, a
+deny rule applies without it, and a condition says so.
 
 As in Calico every address of a slice counts, ready or not, and whether the Service itself
 exists is not asked.
@@ -34,7 +33,7 @@ class SliceKey(NamedTuple):
 
 
 class ServicePort(NamedTuple):
-    """A port of a slice: `protocol` is tcp, udp or sctp. A port without number is not told."""
+    """A port of a slice: `protocol` is tcp, udp or sctp. Ports without a number are left out."""
 
     protocol: str
     number: int
@@ -50,10 +49,10 @@ class ServiceSlice:
 
 
 class ServiceSink(Protocol):
-    """Who takes what a source reads; every method returns whether anything is to be settled."""
+    """The receiver of slices; every method returns whether anything is to be settled."""
 
     def put_slice(self, key: SliceKey, value: ServiceSlice | None) -> bool:
-        """A slice is so now; None: it is gone."""
+        """Add or change a slice; None removes it."""
 
     def services_known(self, known: bool) -> bool:
-        """All slices have been told (True); or there is no source any more, and never was."""
+        """Say whether all slices have been received; False: there is no source."""

@@ -152,7 +152,7 @@ class Standing:
             self._decide()
 
     def retract(self, container_id: str) -> None:
-        """This container's endpoint is gone, or never came to be."""
+        """Retract this container's endpoint, which is gone or was never created."""
         if self.offered is not None and self.offered.container_id == container_id:
             self._floor = max(self._floor, self._since or 0)
             self._end()
@@ -175,12 +175,12 @@ class Standing:
         return self.stored is not None and self.stored.container_id == offered.container_id
 
     def listing_begins(self) -> None:
-        """All that the datastore has is about to be told."""
+        """Begin a listing of the datastore."""
         self._listed = self.offered if self._since is not None else None
         self._listing = self._listed is not None or bool(self._floor) or self.bygone
 
     def listing_ended(self) -> None:
-        """It was told, from a moment after `listing_begins` (STD-6)."""
+        """End a listing that started after `listing_begins` (STD-6)."""
         if self._listing:
             self._listing, self._floor = False, 0
             if self._since is not None and self.offered is self._listed:

@@ -1,9 +1,9 @@
 """Calico's parameters that felix does not act on: names and defaults
 (docs/reference/data-model.md#felixconfiguration).
 
-Together with `PARAMETERS` this is every parameter there is. Why nobody acts on one, and which
-values ask for nothing, says the table of fields (libcalico/model/enforcement/felix.py). Who
-makes one enforced takes its line away here.
+Together with `PARAMETERS` this is every parameter there is. The table of fields
+(libcalico/model/enforcement/felix.py) says why a parameter has no effect, and which of its values
+ask for nothing. A parameter that becomes enforced leaves this table.
 Tested in tests/felix/config/test_config_table.py.
 """
 

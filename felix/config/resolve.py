@@ -36,7 +36,7 @@ _BY_FIELD = {parameter.field: parameter for parameter in PARAMETERS}
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A value that was not taken, or a name that is not known (`unknown`; a lesser worry)."""
+    """A value that was refused, or an unknown name (`unknown`, which is less serious)."""
 
     source: str
     name: str
@@ -146,7 +146,7 @@ def _from_file(text: str, problems: list[Problem]) -> Values:
 def _selected(
     stored: Mapping[str, Mapping[str, Any]], labels: Mapping[str, str], problems: list[Problem]
 ) -> Values:
-    """What the FelixConfigurations say that choose this node by its labels."""
+    """The values of the FelixConfigurations whose node selector matches this node."""
     taken: dict[str, tuple[str, Any]] = {}
     for name in sorted(stored):
         if name == "default" or name.startswith("node."):
@@ -203,7 +203,7 @@ def _known(name: str, value: str, source: str, problems: list[Problem]) -> Param
 
 
 def _without_effect(source: str, name: str, value: Any, problems: list[Problem]) -> None:
-    """Name a parameter that is not ours: Calico's without effect here, or nobody's."""
+    """Name a parameter that is not ours: Calico's without effect here, or an unknown one."""
     if name.lower() in _TYPHA:
         if str(value).lower() not in ("", "none"):
             reason = "not enforced: every felix reads the datastore itself"

@@ -32,7 +32,7 @@ Counters = Mapping[str, Sequence[tuple[int, int]]]
 
 
 def packet_of(question: Ask) -> Packet:
-    """The packet that is asked about. Raises ValueError for what is no address."""
+    """The packet of a question. Raises ValueError for what is no address."""
     return Packet(
         ip_address(question.source),
         ip_address(question.destination),
@@ -97,7 +97,7 @@ def length(
 
 
 def denier(engine: PolicyEngine, key: ResourceKey, rule: int, *, ingress: bool) -> Denier:
-    """A rule of a policy or profile, as who denied."""
+    """The rule of a policy or profile that denied a packet."""
     stored, services = engine.stored(key), engine.knows_services
     source = written(key, stored, rule, ingress=ingress, services=services)
     resolved = engine.policies.get(key)

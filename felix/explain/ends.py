@@ -1,4 +1,4 @@
-"""Who is meant by a source or a destination: a pod, a host, or an address of nobody here.
+"""What a source or a destination means: a pod, a host, or an address outside the cluster.
 
 Written as an operator writes it: `namespace/pod`, `pod` (of the namespace asked for), an address,
 `node:NAME`, or the name of a host endpoint, which `hep:NAME` says without doubt.
@@ -74,7 +74,7 @@ def find(world: World, text: str, namespace: str = "default") -> End:
 
 
 def of_address(world: World, address: IPAddress) -> End:
-    """Who has an address."""
+    """The owner of an address."""
     key = world.owners.get(address)
     if key is not None:
         end = _pod(world, key)

@@ -27,7 +27,7 @@ _DENY_ALL = (ResolvedRule(Verb.DENY),)
 
 
 class Calculated(Protocol):
-    """What is asked of the calculation (`PolicyEngine` is one)."""
+    """The results of the calculation that a matcher needs (`PolicyEngine` has them)."""
 
     @property
     def policies(self) -> Mapping[ResourceKey, ResolvedPolicy]:

@@ -71,7 +71,7 @@ class Explanation:
 
     @property
     def decider(self) -> Station | None:
-        """Who dropped it; of what is allowed, nobody alone."""
+        """The station that dropped the packet; None where it is allowed."""
         return next((s for s in self.stations if s.sure and s.ruling.allowed is False), None)
 
 

@@ -41,7 +41,7 @@ class LabelClass:
 
 
 def relevant_labels(worlds: Iterable[World]) -> frozenset[str]:
-    """The labels that any selector speaks of, and the namespace."""
+    """The labels that any selector mentions, and the namespace."""
     labels: set[str] = {NAMESPACE_LABEL}
     seen: set[str] = set()
     for world in worlds:
@@ -64,7 +64,7 @@ def _texts(side: Any, namespace: str) -> list[str]:
         for text in texts:
             parse(text)
     except InvalidValue:
-        # Its policy is closed, whatever it meant.
+        # Its policy is closed, so the selector has no effect.
         return []
     return texts
 

@@ -83,7 +83,7 @@ def compare(before: World, after: World, late: Callable[[], bool] = lambda: Fals
 
 
 def plan(before: World, after: World, late: Callable[[], bool] = lambda: False) -> PlanReport:
-    """What would change; `late` says when to give up and tell what was found."""
+    """What would change; when `late` returns true, the report has what is known by then."""
     comparison = compare(before, after, late)
     outcome, engines = comparison.outcome, comparison.engines
     groups = _grouped(outcome.changes, _Deciders((before, after)))

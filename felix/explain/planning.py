@@ -34,7 +34,7 @@ Held = frozenset[tuple[object, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What both ends say in one world; None: nothing judges there."""
+    """The verdicts of both ends in one world; None: no policy applies there."""
 
     egress: Ruling | None
     ingress: Ruling | None
@@ -156,7 +156,7 @@ class Plan:
                 )
 
     def _one_differs(self, own: Class, peer: Class, version: int, *, ingress: bool) -> bool:
-        """Whether this end alone says otherwise about any packet (remembered by what it sees)."""
+        """Whether this end alone gives another verdict on any packet (cached by what it sees)."""
         if own.outside:
             return False
         lists = self._of(own, ingress)

@@ -2,8 +2,8 @@
 
 The problem: a plan must not look at all pairs of thousands of endpoints. Policy sees of an
 endpoint only which lists decide about it, which sets and networks hold its addresses, and the
-numbers of its named ports. Endpoints that are equal in these fare alike, whoever the peer is; so
-one of each class is asked, and the class is shown by the labels that selectors speak of.
+numbers of its named ports. Endpoints that are equal in these get the same verdicts with any peer.
+So one of each class is evaluated, and the class is shown by the labels that selectors mention.
 
 Addresses of no endpoint are classes too: one for each network that rules or network sets name,
 less what narrower ones cover, and one for the rest of the world.
@@ -30,12 +30,12 @@ WITH_PORT = 4
 MOST_NETWORKS = 500
 """Networks whose outside addresses are looked at."""
 _OUTSIDE: dict[int, str] = {4: "198.51.100.1", 6: "2001:db8::1"}
-"""Addresses for documentation: nobody's (RFC 5737, RFC 3849)."""
+"""Addresses for documentation, which no host has (RFC 5737, RFC 3849)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """An endpoint as a plan sees it; `labels` are those that selectors speak of."""
+    """An endpoint as a plan sees it; `labels` are those that selectors mention."""
 
     key: ResourceKey
     title: str
@@ -175,7 +175,7 @@ def _outside(holders: Holders, taken: set[IPAddress]) -> tuple[list[Class], bool
 def _free(
     network: IPNetwork, others: Sequence[IPNetwork], taken: set[IPAddress]
 ) -> IPAddress | None:
-    """An address of a network that no narrower one holds and nobody has."""
+    """A free address of a network, outside all narrower networks."""
     inner = [
         other
         for other in others

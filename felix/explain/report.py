@@ -124,7 +124,7 @@ def judgement(questions: Questions, station: Station, version: int) -> Judgement
 
 
 def rule_text(rule: Any) -> str:
-    """A rule as JSON of one line, without what nobody wrote."""
+    """A rule as JSON of one line, without fields that have their default."""
     return msgspec.json.encode(rule).decode()
 
 

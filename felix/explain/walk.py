@@ -46,7 +46,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
-    """What one endpoint says in one direction. `rule` counts resolved rules, from 0.
+    """The verdict of one endpoint in one direction. `rule` counts resolved rules, from 0.
 
     `allowed` None: nothing here decides, what comes after does.
     """

@@ -37,7 +37,7 @@ NOWHERE = ""
 
 @dataclass
 class World:
-    """Stored objects by key; `unreadable` are values that nobody could decode."""
+    """Stored objects by key; `unreadable` are values that could not be decoded."""
 
     objects: Mapping[ResourceKey, Any]
     unreadable: tuple[str, ...] = field(default=())

@@ -1,7 +1,7 @@
 """From an interface to its endpoint's chain, in few steps (docs/reference/dataplane.md#dispatch).
 
 A flat list of one rule per interface costs every packet the whole list, so names are binned by
-the character after our prefix. Whatever is not found is dropped where it is not found:
+the character after our prefix. A packet without an entry is dropped where the entry is missing:
 
     cali-from-wl-dispatch        one rule a bin: -i cali3+ goto cali-from-wl-dispatch-3; drop
     cali-from-wl-dispatch-3      one rule an endpoint: -i cali3f00 goto cali-fw-cali3f00; drop
@@ -11,7 +11,7 @@ A bin of one endpoint is that endpoint's rule.
 Endpoints come and go while packets flow, and to take a rule out of a chain costs iptables-nft
 several times what it costs to add one: the rules of a bin exclude each other, so a new one stands
 first and no other moves. An endpoint's chain ends in a drop or returns with the accept mark,
-through the gotos, to whoever asked; so no mark decides here.
+through the gotos, to the calling chain; so no mark decides here.
 
 Invariant:
   DSP-1  A packet of an interface with our prefix but without an endpoint is dropped, in both
@@ -93,7 +93,7 @@ class Bins:
         return [*self._chains(head), *(self._roots() if len(members) <= _ALONE + 1 else ())]
 
     def remove(self, interface: str) -> tuple[list[Chain], list[str]]:
-        """An endpoint left: the chains that differ now, and the names of those that are gone."""
+        """Remove an endpoint: returns the chains that differ, and the names of removed ones."""
         head = self._head(interface)
         del self._known[interface]
         if head is None:

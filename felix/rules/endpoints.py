@@ -109,7 +109,7 @@ def _chain(key: ResourceKey, *, ingress: bool) -> str:
 
 
 def endpoint_rules(interface: str, policy: EndpointPolicy) -> EndpointRules:
-    """What the calculation says of an endpoint, in names of chains."""
+    """The policy of an endpoint, in names of chains."""
     return EndpointRules(interface, tiers=tier_chains(policy.tiers), profiles=policy.profiles)
 
 

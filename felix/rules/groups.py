@@ -69,7 +69,7 @@ def named(tier: TierView, *, ingress: bool) -> Iterator[ResourceKey]:
 
 
 def group_chain(group: GroupKey, marks: Marks) -> Chain:
-    """The chain of a group; a packet comes undecided and leaves with the mark of who decided."""
+    """The chain of a group; a packet enters undecided and leaves with the mark of the decision."""
     decides = marks.accept | marks.passed
     prefix = names.POLICY_INGRESS if group.ingress else names.POLICY_EGRESS
     own = names.GROUP_INGRESS if group.ingress else names.GROUP_EGRESS

@@ -47,15 +47,15 @@ def hooks(
 
 
 def forged_advice(version: int, workload: Condition) -> list[Rule]:
-    """What is not a workload's to say or to ask for, under any sysctls of the host (STC-4)."""
+    """Drop what a workload must not advertise or request, under any sysctls (STC-4)."""
     if version == 4:
         # IPv4 routers advertise in ICMP types that no host of ours reads; redirects are read.
         return []
     kinds = ((_ROUTER_ADVERTISEMENT, "advertisements"), (_REDIRECT, "redirects"))
     # The reverse path match lets the unspecified address pass; only ICMPv6 may have it (RFC 4862).
-    nobody = (workload, Protocol(ICMPV6, negated=True), Net(Side.SOURCE, _UNSPECIFIED))
+    unspecified = (workload, Protocol(ICMPV6, negated=True), Net(Side.SOURCE, _UNSPECIFIED))
     return [
-        Rule(Drop(), nobody, ("Drop what workloads send in nobody's name",)),
+        Rule(Drop(), unspecified, ("Drop what workloads send in nobody's name",)),
         *(
             Rule(
                 Drop(),
@@ -77,14 +77,14 @@ def loopback(version: int, *workload: Condition) -> list[Rule]:
 
 
 def spoofing(version: int, allowed: Iterable[tuple[str, Iterable[IPNetwork]]]) -> list[Rule]:
-    """Who may use other source addresses than its own."""
+    """Accept allowed source addresses of workloads that are not their own."""
     exceptions = [
         Rule(Accept(), (InInterface(interface), Net(Side.SOURCE, net)))
         for interface, nets in allowed
         for net in nets
         if net.version == version
     ]
-    # Who is let go here is asked nothing further in this table.
+    # An accepted packet skips the rest of this table.
     return [*loopback(version), *exceptions] if exceptions else []
 
 

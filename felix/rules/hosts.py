@@ -90,7 +90,7 @@ class Failsafe:
 
 @dataclass(frozen=True, slots=True)
 class HostRules:
-    """What the rules of host endpoints take from felix's configuration."""
+    """The inputs of host endpoints' rules from felix's configuration."""
 
     failsafe_in: tuple[Failsafe, ...] = ()
     failsafe_out: tuple[Failsafe, ...] = ()

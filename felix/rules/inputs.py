@@ -17,7 +17,7 @@ from felix.rules.tunnels import NO_TUNNELS, TunnelRules
 
 @dataclass(frozen=True, slots=True)
 class RuleSettings:
-    """What the rules take from felix's configuration."""
+    """The rules' inputs from felix's configuration."""
 
     prefixes: tuple[str, ...] = ("cali",)
     marks: Marks = field(default_factory=lambda: Marks.allocate(0xFFFF0000))
@@ -43,7 +43,7 @@ class Senders:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the rules of one family take from the datastore.
+    """The inputs of one family's rules from the datastore.
 
     `nat_outgoing`: whether a pool asks for NAT. `service_nets`: where services have addresses.
     `spoofing`: by interface, the networks whose addresses a workload may use as its source.

@@ -78,10 +78,11 @@ def outgoing(settings: RuleSettings, senders: Senders | None) -> list[Rule]:
 
 
 def _unmarked(version: int, settings: RuleSettings, ours: list[InInterface]) -> list[Chain]:
-    """Without a bit to mark it with it could not be judged: what a workload begins goes nowhere,
-    neither to a service's address nor, as that may be a node port, to the node; and as nobody
-    knows what IPVS sent, the node begins nothing with a workload. What is answered IPVS does not
-    take, nor how neighbours are found.
+    """The rules where the mark mask has no bit for packets of IPVS, so policy cannot judge them.
+
+    New connections of workloads are dropped, to services and, as it may have a node port, to the
+    node itself. New connections from the node to workloads are dropped too: IPVS may have sent
+    them. Replies and neighbour discovery pass, for IPVS does not handle them.
     """
     deny = settings.verdicts.deny
     services = InSet(Side.DESTINATION, names.ip_set(SERVICES, version))

@@ -310,7 +310,7 @@ class Marks:
 
     @property
     def all(self) -> int:
-        """What a packet is stripped of on its way in: all that says what our chains found."""
+        """The mark bits that a packet loses on its way in: all that our chains set."""
         return self.accept | self.passed | self.scratch0 | self.scratch1
 
     @classmethod

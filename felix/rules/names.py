@@ -32,7 +32,7 @@ ANY_INTERFACE = "any-interface-at-all"
 POLICY_INGRESS, POLICY_EGRESS = "cali-pi-", "cali-po-"
 GROUP_INGRESS, GROUP_EGRESS = "cali-gi-", "cali-go-"
 GROUP = "PolicyGroup"
-"""The kind of a group of policies (felix.rules.groups), which nobody stores."""
+"""The kind of a group of policies (felix.rules.groups), which is never stored."""
 PROFILE_INGRESS, PROFILE_EGRESS = "cali-pri-", "cali-pro-"
 
 _SHORT_KINDS = {"NetworkPolicy": "np", "GlobalNetworkPolicy": "gnp"}

@@ -29,9 +29,9 @@ from libcalico.model.keys import ResourceKey
 
 INGRESS_GROUP, EGRESS_GROUP = 1, 2
 MOST_PREFIX = 63
-"""The kernel takes 64 bytes with the zero."""
+"""The kernel's limit is 64 bytes with the zero."""
 LIMIT = Limit(10, "second", 20)
-"""Of each rule: who floods is heard, and no more."""
+"""Rate of each rule, so that a flood is logged but does not fill the log."""
 _FORM = re.compile(r"D([PR])([IE])([0-9]*)(?:\|(.*))?")
 
 
@@ -71,7 +71,7 @@ def by_profiles(*, ingress: bool) -> str:
 
 
 def telling(prefix: str, match: tuple[Condition, ...], *, ingress: bool) -> Rule:
-    """The rule that tells, to stand before the one that denies the same packets."""
+    """The nflog rule, to stand before the rule that denies the same packets."""
     group = INGRESS_GROUP if ingress else EGRESS_GROUP
     return Rule(Tell(group, prefix), (*match, LIMIT))
 

@@ -135,7 +135,9 @@ def _made(version: int, marks: Marks, verdicts: Verdicts, profile: bool) -> Made
 
 
 class Made(dict[int, tuple[ResolvedRule, tuple[Rule, ...]]]):
-    """The rule is kept with it, so that its identity is nobody else's. The oldest go."""
+    """Rendered rules by the identity of the resolved rule, which is kept so that the id stays its
+    own. The oldest entries go.
+    """
 
     def rules(
         self,

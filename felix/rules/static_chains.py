@@ -93,7 +93,7 @@ def _filter(version: int, settings: RuleSettings, facts: Facts) -> TableModel:
         )
         for root, end in ends:
             forward.append(Rule(Jump(root), (end,)))
-            # BAR-1: whoever has an end at a workload has met its chain.
+            # BAR-1: a packet with an end at a workload has met its chain.
             accepted.append(Rule(allow, (end, is_set(settings.marks.accept)), explicit))
     forward.append(Rule(Jump("cali-cidr-block")))
     chains = [
@@ -105,7 +105,7 @@ def _filter(version: int, settings: RuleSettings, facts: Facts) -> TableModel:
     ]
     out, served = outgoing(version, facts.tunnels, allow), ipvs.outgoing(settings, facts.ipvs)
     if out or served:
-        # What the host sends to a workload of its own is not asked about tunnels.
+        # What the host sends to its own workload has nothing to do with tunnels.
         own = [Rule(Return(), (OutInterface(f"{prefix}+"),)) for prefix in settings.prefixes]
         chains.append(Chain("cali-OUTPUT", (*served, *own, *out)))
     return _hooked("filter", chains, settings.append, FORWARD=tuple(accepted))

@@ -1,7 +1,7 @@
 """Rules of tunnels: from whom they are taken, and by which address this node sends into them.
 
-Whoever may send a tunnel packet to this node speaks inside it in any pod's name. So it is taken
-from addresses of the cluster's nodes only, before anything else is asked
+The inner packet of a tunnel may have any pod's source address. So tunnel packets are accepted from
+addresses of the cluster's nodes only, before any other rule
 (docs/reference/dataplane.md#raw-table, #nat-table, #filter-table). What the host itself sends into
 a tunnel by another of its addresses could not be answered through it, so it gets the tunnel's own.
 
@@ -61,7 +61,7 @@ def untracked(used: TunnelRules) -> list[Rule]:
 
 
 def incoming(version: int, used: TunnelRules, allow: Action, deny: Action) -> list[Rule]:
-    """Who may send tunnel packets to this node (TNR-1)."""
+    """Accept tunnel packets from nodes only (TNR-1)."""
     here = AddressType(Side.DESTINATION, _LOCAL)
     rules: list[Rule] = []
     if used.ipip:

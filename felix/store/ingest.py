@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class EndpointRows:
-    """A sink of the syncer. `take_own` gets the endpoints of this node, `changed` is told after."""
+    """A sink of the syncer. `take_own` gets this node's endpoints, then `changed` is called."""
 
     def __init__(self, calc: Calculator, take_own: Take, changed: Callable[[], object]) -> None:
         self._calc, self._remote = calc, calc.policy.remote
@@ -43,14 +43,14 @@ class EndpointRows:
         return self._remote.count + len(self._own)
 
     def begin(self) -> None:
-        """A listing begins."""
+        """Begin a listing."""
         # Nothing is taken away by the first.
         self._seen = bytearray() if len(self) else None
         self._seen_own = set()
         self._calc.endpoints.listing_begins()
 
-    def apply_rows(self, rows: Sequence[Row]) -> None:
-        """These are so now."""
+    def take(self, rows: Sequence[Row]) -> None:
+        """Apply rows of the datastore."""
         remote, own, node = self._remote, self._own, self._calc.node
         endpoints = self._calc.endpoints
         numbers, stamps, local = remote.numbers, remote.stamps, remote.local
@@ -68,7 +68,7 @@ class EndpointRows:
             try:
                 value = decode(raw)
             except NOT_PLAIN:
-                # Null for absent, and the like: whoever reads all of it knows better.
+                # Null for absent, and the like: the full decoder knows better.
                 whole = self._whole(name, raw, revision)
                 if whole is None:
                     continue
@@ -83,7 +83,7 @@ class EndpointRows:
             self._changed()
 
     def gone(self, name: str, revision: int) -> None:
-        """This one was deleted."""
+        """Remove an endpoint that was deleted."""
         if name in self._own or name in self._remote.local:
             self._own.pop(name, None)
             self._take_own(_key(name), None, revision)
@@ -92,7 +92,7 @@ class EndpointRows:
         self._changed()
 
     def end(self, revision: int) -> None:
-        """The listing is complete: what it did not name is gone."""
+        """End a listing: remove what it did not name."""
         if self._seen is not None:
             seen, count = self._seen, len(self._seen)
             unseen = [

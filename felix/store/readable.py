@@ -49,7 +49,7 @@ class Readable:
         return before is None and self._cluster is not None
 
     def apply_update(self, update: Update) -> Word:
-        """What counts of an object now."""
+        """Apply an update; returns the version of the object that counts."""
         word = self._last.apply_entry(update.key, update.entry)
         if self._last.settled:
             self._say(update.key)

@@ -30,7 +30,7 @@ class Head(msgspec.Struct, array_like=True):
 
 
 class Line(msgspec.Struct, array_like=True):
-    """A version of an object. `raw` empty: it is gone. `check`: the CRC-32 of `raw`."""
+    """A version of an object. `raw` empty: deleted. `check`: the CRC-32 of `raw`."""
 
     kind: str
     namespace: str

@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 
 class ReadableStore:
-    """The file. `open` reads it; `believe` says of which cluster it must be; `run` writes it."""
+    """The file. `open` reads it, `believe` names the cluster it must be of, `run` writes it."""
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path or paths.LAST_READABLE
@@ -83,7 +83,7 @@ class ReadableStore:
         self._put(Line(key.kind, key.namespace, key.name, *mark, text), mark)
 
     def forget(self, key: ResourceKey) -> None:
-        """The object is gone."""
+        """Forget an object."""
         if key in self._marks:
             self._put(Line(key.kind, key.namespace, key.name, 0, 0, ""), None)
 

@@ -1,12 +1,12 @@
 """The reader of services: EndpointSlices of the Kubernetes API into the calculation.
 
-Who stands behind a service is known to the API alone, and most clusters have no rule that names
-one. So the API is asked only while some policy, profile or staged policy does, and a while
-longer, for policies are often deleted to be made again. What was told stays in force while the
-API is away (SVC-1); it is taken back only when nobody asks any more, and then no rule rests on it.
+Only the API knows the endpoints of a service, and most clusters have no rule that names one. So
+the API is read only while some policy, profile or staged policy names one, and a while longer, for
+policies are often deleted to be made again. Slices stay in force while the API is away (SVC-1);
+they are removed only when no rule names a service any more.
 
-A slice that cannot be decoded keeps its last readable version. Where there is none nobody knows
-whose addresses it holds, so no rule relies on services until it can be read or is gone.
+A slice that cannot be decoded keeps its last readable version. Where there is none its addresses
+are unknown, so no rule relies on services until it can be read or is gone.
 
 When felix starts with such rules its first programming waits `FIRST` seconds for the list: what
 the kernel has stays meanwhile, so a restart is not felt.
@@ -63,7 +63,7 @@ def slice_of(value: EndpointSlice) -> ServiceSlice | None:
 
 
 class ServiceReader:
-    """Follows slices into `sink` while `want` says so. `changed`: there is something to settle."""
+    """Follows slices into `sink` while they are needed (`want`), and calls `changed`."""
 
     def __init__(
         self,
@@ -171,26 +171,26 @@ class ServiceReader:
         finally:
             await client.close()
 
-    # -- what the reflector tells --------------------------------------------------------------
+    # -- events of the reflector ---------------------------------------------------------------
 
     def put(self, name: Name, value: EndpointSlice) -> None:
-        """A slice is so now."""
+        """Apply a slice."""
         self._unseen.discard(name)
         self._tell(name, slice_of(value))
 
     def gone(self, name: Name) -> None:
-        """A slice is gone."""
+        """Remove a slice."""
         self._tell(name, None)
 
     def listed(self) -> None:
-        """All slices have been told."""
+        """Note that all slices have been listed."""
         self._failure = ""
         self._backoff.reset()
         self._known.set()
         self._judge()
 
     def _judge(self) -> None:
-        """Whether what was told is to be relied on."""
+        """Whether rules may rely on the slices."""
         reader = self._reflector
         if reader is None or not reader.has_listed:
             return
@@ -220,7 +220,7 @@ class ServiceReader:
             self._changed()
 
     def _forget(self) -> None:
-        """Nobody asks any more: what nobody follows must not be relied on later."""
+        """Remove all slices: no rule names a service, and no rule may rely on stale ones."""
         self._known.clear()
         self._reflector = None
         self._problem = self._failure = ""

@@ -18,7 +18,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class ActiveRules(Generic[K]):
-    """Resolved policies by key; `flush` tells what differs from what was told."""
+    """Resolved policies by key; `flush` returns what differs from the last flush."""
 
     def __init__(self, sets: NeededSets) -> None:
         self._sets = sets
@@ -26,7 +26,7 @@ class ActiveRules(Generic[K]):
         self._flushed: dict[K, ResolvedPolicy] = {}
         self._dirty: set[K] = set()
         self._ended: dict[K, list[Need]] = {}
-        """The needs of what is active no more, until that is told."""
+        """The needs of policies that became inactive since the last flush."""
         self._kept: set[K] = set()
 
     def __contains__(self, key: K) -> bool:
@@ -34,7 +34,7 @@ class ActiveRules(Generic[K]):
 
     @property
     def flushed(self) -> Mapping[K, ResolvedPolicy]:
-        """What was told last."""
+        """The values as of the last flush."""
         return MappingProxyType(self._flushed)
 
     @property
@@ -43,7 +43,7 @@ class ActiveRules(Generic[K]):
         return bool(self._dirty)
 
     def put(self, key: K, resolved: ResolvedPolicy, needs: tuple[Need, ...]) -> None:
-        """Active, with these rules."""
+        """Make a policy active, with these rules."""
         for need in needs:
             self._sets.acquire(need)
         _, old = self._active.get(key, (None, ()))
@@ -53,14 +53,14 @@ class ActiveRules(Generic[K]):
         self._dirty.add(key)
 
     def remove(self, key: K) -> None:
-        """Active no more. Not having been is no error."""
+        """Make a policy inactive, if it is active."""
         old = self._active.pop(key, None)
         if old is not None:
             self._dirty.add(key)
             self._ended.setdefault(key, []).extend(old[1])
 
     def flush(self, named: Collection[K] = ()) -> dict[K, ResolvedPolicy | None]:
-        """What differs now. What is among `named` is not told to be gone: a later flush does."""
+        """The differences. A policy in `named` is not removed by this flush, but by a later one."""
         changes: dict[K, ResolvedPolicy | None] = {}
         looked_at = self._dirty | self._kept
         self._kept = {key for key in looked_at if key in named and key not in self._active}

@@ -1,7 +1,7 @@
 """What a stored policy says of itself: whom it selects, where it stands, which way it works.
 
-Calico takes an invalid policy for absent. That would open whatever the policy was to close,
-so here a policy that cannot be understood still selects, and closes (docs/design/0004).
+Calico takes an invalid policy for absent. That would open all that the policy was to close, so
+here a policy that cannot be understood still selects, and closes (docs/design/0004).
 
 Invariants:
   NWA-1  A rule, port, net, type or order that cannot be understood closes the whole policy: it

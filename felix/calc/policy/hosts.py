@@ -14,7 +14,7 @@ from libcalico.model import ResourceKey
 
 
 class HostTable:
-    """Facts by host endpoint, and what was told."""
+    """Facts by host endpoint, and the endpoints as of the last flush."""
 
     def __init__(self) -> None:
         self._facts: dict[ResourceKey, HostFacts] = {}
@@ -22,11 +22,11 @@ class HostTable:
 
     @property
     def flushed(self) -> Mapping[ResourceKey, HostEndpoint]:
-        """What was told last."""
+        """The values as of the last flush."""
         return MappingProxyType(self._flushed)
 
     def put(self, key: ResourceKey, facts: HostFacts | None) -> bool:
-        """A host endpoint of this node is so now, None: it is gone; returns whether it differs."""
+        """Add or change a host endpoint; None removes it. Returns whether it differs."""
         before = self._facts.get(key)
         if facts is None:
             self._facts.pop(key, None)

@@ -122,7 +122,7 @@ class LabelIndex:
         return before.selectors, after.selectors
 
     def remove(self, item: ResourceKey) -> Set[str]:
-        """The item is gone; returns the selectors that matched it."""
+        """Remove an item; returns the selectors that matched it."""
         before = self._items.pop(item, None)
         if before is None:
             return NONE

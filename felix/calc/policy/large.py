@@ -67,7 +67,7 @@ class LargePolicies:
         self._ready[key] = version
 
     def forget(self, key: ResourceKey) -> None:
-        """The policy is gone, or taken at once."""
+        """Drop a policy that is gone or needs no preparation."""
         self._waiting.pop(key, None)
         self._ready.pop(key, None)
 

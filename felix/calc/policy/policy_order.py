@@ -72,16 +72,16 @@ class ActivePolicies:
         return self._dirty
 
     def take_dirty(self) -> set[ResourceKey]:
-        """The same; none is from now on."""
+        """The same endpoints; afterwards none is dirty."""
         dirty, self._dirty = self.dirty, set()
         return dirty
 
     def forget_lists(self) -> None:
-        """Nobody asks for lists soon: they are large."""
+        """Drop the computed lists, which are large, until they are needed again."""
         self._views.clear()
 
     def forget_marks(self) -> None:
-        """Nobody asks what may differ."""
+        """Drop the marks of what may differ."""
         self.changed.clear()
         self._touched.clear()
         self._dirty.clear()
@@ -117,7 +117,7 @@ class ActivePolicies:
         return sum(1 for _ in endpoints)
 
     def put_policy(self, key: ResourceKey, facts: PolicyFacts | None) -> None:
-        """A policy is so now; None: it is gone."""
+        """Add or change a policy; None removes it."""
         before = self._policies.get(key)
         if before == facts:
             return
@@ -142,7 +142,7 @@ class ActivePolicies:
                     self._index.unwatch(text)
 
     def put_tier(self, name: str, facts: TierFacts | None) -> None:
-        """A tier is so now; None: it is not defined."""
+        """Define or change a tier; None removes it."""
         if self._tiers.get(name) == facts:
             return
         self._views.clear()
@@ -154,7 +154,7 @@ class ActivePolicies:
             self._touch(self._policies[key])
 
     def put_endpoint(self, key: ResourceKey, item: Item | None) -> None:
-        """A local endpoint is so now; None: it is gone."""
+        """Add or change a local endpoint; None removes it."""
         self._views.clear()
         if item is None:
             if self._profiles.pop(key, None) is None:
@@ -176,7 +176,7 @@ class ActivePolicies:
                 self.changed |= self._by_selector[text]
 
     def set_profile(self, name: str, labels: Mapping[str, str] | None) -> None:
-        """A profile hands down these labels; None: it does not exist."""
+        """Set the labels that a profile hands down; None: it does not exist."""
         self._views.clear()
         for flip in self._index.set_profile(name, labels):
             self.changed |= self._by_selector[flip.selector]
@@ -264,7 +264,7 @@ def _runs(policies: list[PolicyFacts]) -> Iterator[Run]:
 
 
 def _open_ended(view: TierView) -> TierView:
-    # Whatever the tier says: what these stages leave undecided, later ones decide.
+    # The tier's own end does not count: what these stages leave undecided, later ones decide.
     return replace(view, ends_in_deny=False)
 
 

@@ -1,13 +1,15 @@
 """From stored rules to resolved rules: selectors become sets, texts become values.
 
-What Calico accepts and the data plane lacks (http; services where nobody tells who stands
-behind them, or where Calico takes none) is left in `unenforced`, so
-that the rule model can keep access from widening (POL-1): it leaves out such an allow rule
-and applies such a deny rule without the match. Two verbs are settled here: a pass rule
-becomes a deny rule, for without it a later allow rule could take what the pass was to send
-to the next tier; a log rule, which decides nothing, is left out.
+What Calico accepts and the data plane lacks stays in `unenforced`: http, and services whose
+endpoints are unknown or where Calico takes none. So the rule model can keep access from
+widening (POL-1): it leaves out such an allow rule and applies such a deny rule without the
+match.
 
-What Calico refuses raises `InvalidValue`: nobody knows what such a rule means, and its whole
+Two actions are decided here. A pass rule becomes a deny rule: without it a later allow rule
+could accept what the pass was to send to the next tier. A log rule, which decides nothing, is
+left out.
+
+What Calico refuses raises `InvalidValue`. The meaning of such a rule is unknown, so its whole
 policy closes (`felix.calc.policy.facts`).
 
 Tested in tests/felix/calc/policy/test_rules.py, test_services.py.
@@ -84,7 +86,7 @@ def resolve(
 def reading(
     rules: Sequence[Rule], field: str, namespace: str = "", *, services: bool = False
 ) -> Iterator[None]:
-    """Read these rules ahead, in steps: `resolve` finds them read then, or says what is wrong."""
+    """Resolve these rules ahead of time, in steps; `resolve` then uses the results."""
     side = SERVICE_SIDES.get(field) if services else None
     for number, rule in enumerate(rules):
         try:

@@ -149,13 +149,13 @@ class StagedPolicies:
             self._forget_marks()
 
     def put_endpoint(self, key: ResourceKey, item: Item | None) -> None:
-        """A local endpoint is so now; None: it is gone."""
+        """Add or change a local endpoint; None removes it."""
         if self._active is not None:
             self._active.put_endpoint(key, item)
             self._forget_marks()
 
     def set_profile(self, name: str, labels: Mapping[str, str] | None) -> None:
-        """A profile hands down these labels; None: it does not exist."""
+        """Set the labels that a profile hands down; None: it does not exist."""
         if self._active is not None:
             self._active.set_profile(name, labels)
             self._forget_marks()
@@ -176,7 +176,7 @@ class StagedPolicies:
         return any(self._staged[one].action in (SET, DELETE) for one in staged)
 
     def _forget_marks(self) -> None:
-        # Nobody flushes this index: what it marks is not asked for.
+        # This index is never flushed, so its marks have no reader.
         if self._active is not None:
             self._active.forget_marks()
 

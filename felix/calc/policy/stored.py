@@ -48,7 +48,7 @@ class StoredPolicies:
         return self._packed.get(key)
 
     def put(self, key: ResourceKey, policy: Policy) -> bool:
-        """A policy is so now; returns whether it was otherwise."""
+        """Store a policy; returns whether it differs from before."""
         packed = _encode(policy)
         if self._packed.get(key) == packed:
             return False
@@ -57,6 +57,6 @@ class StoredPolicies:
         return True
 
     def remove(self, key: ResourceKey) -> None:
-        """A policy is gone. Not having been is no error."""
+        """Remove a policy, if it is stored."""
         self._packed.pop(key, None)
         self.with_services.discard(key)

@@ -1,8 +1,8 @@
 """What of a selector an index can look up: which labels it needs, which it mentions.
 
 A selector such as `app == 'db' && tier != 'x'` can only match where `app` is `db`. That pair
-is its anchor: whoever has not got it need not be asked. A selector without an anchor
-(`app != 'x'`) must be asked about everybody.
+is its anchor: an item without the pair need not be evaluated. A selector without an anchor
+(`app != 'x'`) must be evaluated against every item.
 
 Tested in tests/felix/calc/policy/test_index.py.
 """
@@ -30,8 +30,7 @@ Anchor = tuple[str, str | None]
 def anchors(node: Node, cost: Callable[[Anchor], int]) -> tuple[Anchor, ...] | None:
     """Pairs of which every matching label set has one; None if there are no such pairs.
 
-    `cost` estimates how many label sets have an anchor; of several choices the cheapest is
-    taken.
+    `cost` estimates how many label sets have an anchor; the cheapest of several choices counts.
     """
     match node:
         case Compare(_, "!=", _) | InSet(_, _, True) | Constant() | Not():

@@ -23,7 +23,7 @@ class State(Enum):
 
 @dataclass(slots=True, eq=False)
 class NeededSet:
-    """`members` are there until they are told; `touched` are addresses to look at again."""
+    """`members` are kept until they are announced; `touched` are addresses to look at again."""
 
     need: SetNeed
     followed: Followed

@@ -4,7 +4,7 @@ A cluster has hundreds of thousands of them, so nothing here is an object of its
 label sets, pairs of label and value, and groups (lists of profiles, with the labels that they
 hand down) have dense ids; what is known of them lies in columns. Label sets are interned by the
 bytes of their group and pair ids, so the pods of a replica set share one. Inherited labels are
-never copied into label sets: a namespace's label costs nothing unless somebody asks for it.
+never copied into label sets: a namespace's label costs nothing until a selector mentions it.
 
 Of several profiles the first that has a label wins; an own label wins over all.
 
@@ -105,7 +105,7 @@ class Population:
         return item
 
     def remove(self, name: Hashable) -> None:
-        """An item is gone."""
+        """Remove an item."""
         item = self.numbers.pop(name)
         self._leave(item, self.label_set_of[item])
         for text in texts(self.members_of[item]):
@@ -185,7 +185,7 @@ class Population:
         if fresh:
             self._new_pairs(labels, pairs)
         key = array("I", (*pairs, group.number)).tobytes()
-        # With a pair that nobody had it is new itself.
+        # A label set with a new pair is new itself.
         known = None if fresh else self._known(key, pairs)
         return self._new_label_set(key, pairs, group) if known is None else known
 
@@ -249,7 +249,7 @@ class Population:
         return ids
 
     def lives(self, label_set: int) -> bool:
-        """Whether a label set has not gone meanwhile."""
+        """Whether a label set still exists."""
         return self._keys[label_set] is not None
 
     def _forget(self, label_set: int) -> None:
@@ -278,7 +278,7 @@ class Population:
         return columns
 
     def _new_pairs(self, labels: Mapping[str, str], pairs: list[Any]) -> None:
-        """Give those of a label set's pairs ids that nobody had before."""
+        """Allocate ids for those pairs of a label set that are new."""
         names, values = list(labels), list(labels.values())
         while None in pairs:
             at = pairs.index(None)
@@ -307,7 +307,7 @@ class Population:
         label, value = anchor
         values = self._pairs.get(label, {})
         if value is None:
-            # Others may come and go while somebody reads this.
+            # Others may come and go while a reader iterates over this.
             for pair in list(values.values()):
                 yield each(self._having[pair])
         elif value in values:

@@ -88,7 +88,7 @@ class RemoteEndpoints:
     def put(
         self, name: str, number: int | None, value: Reduced | WorkloadEndpoint, stamp: int
     ) -> int:
-        """Another node's endpoint is so now; its `number` so far, returned its number now."""
+        """Add or change another node's endpoint. Returns its number; `number`: the one so far."""
         namespace = name.partition("/")[0]
         spec = value.spec
         labels = value.metadata.labels
@@ -118,7 +118,7 @@ class RemoteEndpoints:
         return self._sets.put_row(name, number, labels, profiles, members, ports, stamp)
 
     def remove(self, name: str) -> None:
-        """It is gone. Not having been is no error."""
+        """Remove another node's endpoint, if it exists."""
         self._tell(name, "")
         self.count -= name in self.numbers
         self._sets.remove(name)

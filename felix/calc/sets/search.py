@@ -31,10 +31,10 @@ from libcalico.selectors.selectors import (
 
 Found = Generator[int, None, set[int]]
 FEW = 500
-"""So many candidates are asked one by one."""
+"""At most this many candidates are evaluated one by one."""
 PORTION = 2000
 DEEPEST = 50
-"""A deeper tree is not walked: everybody who has its anchor is asked."""
+"""A deeper tree is not walked: all label sets with its anchor are evaluated."""
 
 
 class Search:

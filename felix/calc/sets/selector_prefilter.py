@@ -16,11 +16,11 @@ from felix.calc.work_counters import WorkCounters
 from libcalico.selectors.selectors import Compare, Has, InSet, Node, Selector
 
 Hooks = dict[str | None, dict[str, "Followed"]]
-"""Who hangs on a label with a value, or, under None, with any."""
+"""The selectors anchored at a label with a value, or, under None, with any value."""
 
 
 class Followed:
-    """A selector, where it hangs (None: nowhere), and the labels that it speaks of."""
+    """A selector, its anchors (None: it has none), and the labels that it mentions."""
 
     __slots__ = ("anchors", "mentions", "plain", "selector", "text")
 
@@ -84,7 +84,7 @@ class SelectorPrefilter:
             if there is None:
                 continue
             for key in (value, None):
-                for one in there.get(key, NOBODY).values():
+                for one in there.get(key, NO_SELECTORS).values():
                     (followed if one.plain else candidates).add(one)
         candidates.update(self._unanchored.values())
         self._operations.evaluations += len(candidates)
@@ -93,10 +93,12 @@ class SelectorPrefilter:
 
     def mentioning(self, labels: Iterable[str]) -> set[Followed]:
         """Those whose answer may depend on one of these labels."""
-        return {one for label in labels for one in self._mentioning.get(label, NOBODY).values()}
+        return {
+            one for label in labels for one in self._mentioning.get(label, NO_SELECTORS).values()
+        }
 
 
-NOBODY: Mapping[str, Followed] = {}
+NO_SELECTORS: Mapping[str, Followed] = {}
 
 
 def _is_plain(node: Node) -> bool:

@@ -95,14 +95,14 @@ class ServiceSets:
         return set_id in self._sets
 
     def members(self, set_id: str) -> frozenset[str]:
-        """The members as they were told last. Raises KeyError for a set that was not."""
+        """The members as of the last flush. Raises KeyError for a set that was not announced."""
         members = self._sets[set_id].flushed
         if members is None:
             raise KeyError(set_id)
         return members
 
     def put(self, key: SliceKey, value: ServiceSlice | None) -> None:
-        """A slice is so now; None: it is gone."""
+        """Add or change a slice; None removes it."""
         before = self._service_of.pop(key, None)
         if before is not None:
             old = self._slices[before].pop(key)
@@ -202,7 +202,7 @@ class NeededSets:
         return len(self._selected) + len(self._services)
 
     def members(self, set_id: str) -> frozenset[str]:
-        """The members as they were told last. Raises KeyError for a set that was not."""
+        """The members as of the last flush. Raises KeyError for a set that was not announced."""
         table = self._services if set_id in self._services else self._selected
         return table.members(set_id)
 

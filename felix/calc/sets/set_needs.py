@@ -17,7 +17,7 @@ Port = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class SetNeed:
-    """A set that a rule refers to: whom `selector` matches, or their port (protocol, name)."""
+    """A set that a rule refers to: what `selector` matches, or its port (protocol, name)."""
 
     id: str
     selector: Selector
@@ -25,7 +25,7 @@ class SetNeed:
 
 
 def selector_set(selector: Selector) -> SetNeed:
-    """The set of whom a selector matches; its id is Calico's
+    """The set of what a selector matches; its id is Calico's
     (docs/reference/dataplane.md#identity-of-sets)."""
     return SetNeed(selector.uid, selector)
 

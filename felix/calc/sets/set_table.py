@@ -92,7 +92,7 @@ class SetTable:
         return len(self._sets)
 
     def members(self, set_id: str) -> frozenset[str]:
-        """The members as they were told last. Raises KeyError for a set that was not."""
+        """The members as of the last flush. Raises KeyError for a set that was not announced."""
         one = self._sets[set_id]
         if not one.announced:
             raise KeyError(set_id)
@@ -104,7 +104,7 @@ class SetTable:
     # -- items ---------------------------------------------------------------------------------
 
     def put(self, key: ResourceKey, item: Item | None) -> None:
-        """An endpoint or network set is so now; None: it is gone."""
+        """Add or change an endpoint or network set; None removes it."""
         name = name_of(key)
         if item is None:
             self.remove(name)
@@ -152,7 +152,7 @@ class SetTable:
         return number
 
     def remove(self, name: Hashable) -> None:
-        """An item is gone. Not having been is no error."""
+        """Remove an item, if it exists."""
         population = self.population
         number = population.numbers.get(name)
         if number is None:
@@ -165,7 +165,7 @@ class SetTable:
         self._differ(number, before, old, NO_MATCH, ((), ()))
 
     def set_profile(self, name: str, labels: Mapping[str, str] | None) -> None:
-        """A profile hands down these labels; None: it does not exist."""
+        """Set the labels that a profile hands down; None: it does not exist."""
         population = self.population
         if population.groups.profiles.get(name) == labels:
             return
