@@ -81,7 +81,7 @@ def from_resource(key: ResourceKey, value: WorkloadEndpoint) -> Endpoint:
         workload=workload,
         endpoint=spec.endpoint,
         labels=workload_labels(key, value),
-        ports=named_ports(value),
+        ports=named_ports(value.spec.ports),
         spoofable=tuple(_network(text, key) for text in spec.allowSpoofedSourcePrefixes),
         floating=tuple(_floating(nat, spec.ipNetworks, key) for nat in spec.ipNATs),
         uid=value.metadata.uid,

@@ -14,9 +14,9 @@ Tested in tests/felix/calc/test_graph.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Hashable, Mapping
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
-from typing import Any
+from typing import Any, TypeVar
 
 from felix.calc.blocks import (
     BlockFacts,
@@ -40,11 +40,21 @@ from felix.calc.standalone_blocks import StandaloneBlocks
 from felix.calc.standing import NEWEST
 from libcalico.datastore.interface import Selection
 from libcalico.errors import InvalidValue
-from libcalico.model import AffinityKey, BlockKey, IPPool, Key, ResourceKey, WorkloadEndpoint
+from libcalico.model import (
+    AffinityKey,
+    BlockKey,
+    FelixConfiguration,
+    Key,
+    ResourceKey,
+    WorkloadEndpoint,
+)
 from libcalico.model.resources.ipam import Block, BlockAffinity
 
 IPAddress = IPv4Address | IPv6Address
 IPNetwork = IPv4Network | IPv6Network
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 
 CLUSTER = ResourceKey("ClusterInformation", "default")
 
@@ -77,7 +87,7 @@ class Calculator:
         self._node_table = NodeTable(node)
         self.nodes = self._node_table.used
         self.service_nets: frozenset[IPNetwork] = frozenset()
-        self.felix_configurations: dict[str, Mapping[str, Any]] = {}
+        self.felix_configurations: dict[str, Mapping[str, Mapping[str, object]]] = {}
         self.broken: dict[Key, str] = {}
         self._datastore_ready = False
         self._information = False
@@ -139,7 +149,8 @@ class Calculator:
             case ResourceKey(kind="WorkloadEndpoint"):
                 return self._endpoint(key, value, revision)
             case ResourceKey(kind="IPPool"):
-                changed = _put(self.pools, key.name, value, lambda v: _pool(key, v))
+                pool = None if value is None else pool_of(key.name, value)
+                changed = _put(self.pools, key.name, pool)
                 if changed:
                     self.cluster_version += 1
                     self.cluster.pools_changed()
@@ -152,7 +163,9 @@ class Calculator:
                 before, self.service_nets = self.service_nets, service_nets(value)
                 return before != self.service_nets
             case ResourceKey(kind="FelixConfiguration"):
-                return _put(self.felix_configurations, key.name, value, _spec)
+                return _put(
+                    self.felix_configurations, key.name, None if value is None else _sections(value)
+                )
             case ResourceKey(kind="ClusterInformation"):
                 was_ready = self._datastore_ready
                 self._information = value is not None
@@ -302,20 +315,15 @@ class Calculator:
         return members(version, (address for node in others for address in node.addresses))
 
 
-def _put(
-    table: dict[Any, Any], key: Any, value: Any, convert: Callable[[Any], Any] = lambda v: v
-) -> bool:
+def _put(table: dict[K, V], key: K, value: V | None) -> bool:
+    """Store a value, None removes it; returns whether it differs from before."""
     before = table.get(key)
     if value is None:
         table.pop(key, None)
     else:
-        table[key] = convert(value)
-    return bool(before != table.get(key))
+        table[key] = value
+    return before != value
 
 
-def _pool(key: ResourceKey, value: IPPool) -> Pool:
-    return pool_of(key.name, value)
-
-
-def _spec(value: Any) -> Mapping[str, Any]:
+def _sections(value: FelixConfiguration) -> Mapping[str, Mapping[str, object]]:
     return {"spec": value.spec.set_fields(), "annotations": dict(value.metadata.annotations)}

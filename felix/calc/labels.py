@@ -8,9 +8,12 @@ Tested in tests/felix/calc/policy/test_items.py.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from libcalico.model import ResourceKey, WorkloadEndpoint
+from libcalico.model.resources.endpoint import WorkloadEndpointPort
+from libcalico.model.resources.hostendpoint import EndpointPort
 from libcalico.policy_selectors import NAMESPACE_LABEL, SERVICE_ACCOUNT_LABEL
 
 ORCHESTRATOR_LABEL = "projectcalico.org/orchestrator"
@@ -40,10 +43,10 @@ def workload_labels(key: ResourceKey, value: WorkloadEndpoint) -> Labels:
     return tuple(sorted(labels.items()))
 
 
-def named_ports(value: Any) -> tuple[NamedPort, ...]:
+def named_ports(ports: Iterable[WorkloadEndpointPort | EndpointPort]) -> tuple[NamedPort, ...]:
     """The ports of an endpoint that have a name and a protocol with ports; others match nothing."""
     named = []
-    for port in value.spec.ports:
+    for port in ports:
         number = protocol_number(port.protocol)
         if port.name and number in WITH_PORTS and 0 < port.port < 65536:
             named.append(NamedPort(port.name, WITH_PORTS[number], port.port))

@@ -8,7 +8,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from felix.config.others import CLUSTER, DATASTORE, OTHERS, TYPHA
 from felix.config.parameters import PARAMETERS
@@ -71,7 +70,7 @@ def _row(parameter: Parameter) -> str:
     return f"| `{parameter.name}` | {field} | {shown} | {meaning} |"
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     match value:
         case None | "" | ():
             return ""
@@ -84,7 +83,7 @@ def _shown(value: Any) -> str:
     return str(value)
 
 
-def _one(value: Any) -> str:
+def _one(value: object) -> str:
     match value:
         case (int(protocol), int(port), str(net)):
             return ":".join(filter(None, (PROTOCOLS.get(protocol, str(protocol)), str(port), net)))

@@ -14,13 +14,13 @@ from typing import Any
 
 from libcalico import goregex
 
-Parser = Callable[[Any], Any]
+Parser = Callable[[object], object]
 _TRUE, _FALSE = ("true", "yes", "on", "1", "y", "t"), ("false", "no", "off", "0", "n", "f")
 _GO_DURATION = re.compile(r"(\d++(?:\.\d++)?)(h|ms|m|s|us|µs|ns)")
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 
 
-def boolean(value: Any) -> bool:
+def boolean(value: object) -> bool:
     """`true`, `false` and their usual spellings."""
     text = str(value).lower()
     if text in _TRUE or text in _FALSE:
@@ -28,10 +28,10 @@ def boolean(value: Any) -> bool:
     raise ValueError("must be true or false")
 
 
-def integer(low: int, high: int) -> Parser:
+def integer(low: int, high: int) -> Callable[[object], int]:
     """A whole number from `low` to `high`, decimal or with 0x."""
 
-    def parse(value: Any) -> int:
+    def parse(value: object) -> int:
         try:
             number = int(str(value), 0)
         except ValueError:
@@ -43,7 +43,7 @@ def integer(low: int, high: int) -> Parser:
     return parse
 
 
-def duration(value: Any) -> float:
+def duration(value: object) -> float:
     """Seconds: a number, or a Go duration."""
     text = str(value).strip()
     try:
@@ -58,10 +58,10 @@ def duration(value: Any) -> float:
     return seconds
 
 
-def at_least(least: float) -> Parser:
+def at_least(least: float) -> Callable[[object], float]:
     """A duration that must not be shorter than some seconds."""
 
-    def parse(value: Any) -> float:
+    def parse(value: object) -> float:
         seconds = duration(value)
         if seconds < least:
             raise ValueError(f"must be {least:g} seconds or more")
@@ -70,7 +70,7 @@ def at_least(least: float) -> Parser:
     return parse
 
 
-def timeouts(value: Any) -> tuple[tuple[str, float], ...]:
+def timeouts(value: object) -> tuple[tuple[str, float], ...]:
     """`Name=90s,Name=2m`, or the list of names and timeouts of a FelixConfiguration."""
     if isinstance(value, (list, tuple)):
         pairs = [(str(one.get("name", "")), str(one.get("timeout", ""))) for one in value]
@@ -82,7 +82,7 @@ def timeouts(value: Any) -> tuple[tuple[str, float], ...]:
     return tuple((name.strip(), duration(limit)) for name, limit in pairs)
 
 
-def features(value: Any) -> tuple[tuple[str, bool], ...]:
+def features(value: object) -> tuple[tuple[str, bool], ...]:
     """`Feature=true,Other=false`; a feature without a value is as if it were not named."""
     result: dict[str, bool] = {}
     for part in str(value).split(","):
@@ -95,11 +95,11 @@ def features(value: Any) -> tuple[tuple[str, bool], ...]:
     return tuple(result.items())
 
 
-def choice(*allowed: str) -> Parser:
+def choice(*allowed: str) -> Callable[[object], str]:
     """One of these words, in any case; the value is the word as spelled here."""
     by_lower = {word.lower(): word for word in allowed}
 
-    def parse(value: Any) -> str:
+    def parse(value: object) -> str:
         try:
             return by_lower[str(value).lower()]
         except KeyError:
@@ -108,12 +108,12 @@ def choice(*allowed: str) -> Parser:
     return parse
 
 
-def text(value: Any) -> str:
+def text(value: object) -> str:
     """Any text."""
     return str(value)
 
 
-def pattern(value: Any) -> str:
+def pattern(value: object) -> str:
     """A regular expression that Go takes, too."""
     wrong = goregex.problem(str(value))
     if wrong:
@@ -124,7 +124,7 @@ def pattern(value: Any) -> str:
 _REGION = re.compile(r"[a-z0-9][a-z0-9-]*")
 
 
-def region(value: Any) -> str:
+def region(value: object) -> str:
     """A region's name as keys of the datastore hold it, or empty."""
     if str(value) and not _REGION.fullmatch(str(value)):
         raise ValueError("must be lower-case letters, digits and hyphens")
@@ -134,7 +134,7 @@ def region(value: Any) -> str:
 _PREFIX = re.compile(r"[a-zA-Z0-9_.-]{1,14}")
 
 
-def prefixes(value: Any) -> tuple[str, ...]:
+def prefixes(value: object) -> tuple[str, ...]:
     """A comma list of interface name prefixes."""
     names = tuple(part.strip() for part in str(value).split(",") if part.strip())
     if not names or not all(_PREFIX.fullmatch(part) for part in names):
@@ -142,7 +142,7 @@ def prefixes(value: Any) -> tuple[str, ...]:
     return names
 
 
-def port_range(value: Any) -> tuple[int, int] | None:
+def port_range(value: object) -> tuple[int, int] | None:
     """`low:high`, one port, or empty."""
     first, _, last = str(value).partition(":")
     try:
@@ -154,15 +154,15 @@ def port_range(value: Any) -> tuple[int, int] | None:
     return low, high
 
 
-def mark_mask(value: Any) -> int:
+def mark_mask(value: object) -> int:
     """A 32-bit mask with room for felix's marks."""
-    mask: int = integer(1, 0xFFFFFFFF)(value)
+    mask = integer(1, 0xFFFFFFFF)(value)
     if mask.bit_count() < 5:
         raise ValueError("must have at least 5 bits set")
     return mask
 
 
-def address(value: Any) -> str:
+def address(value: object) -> str:
     """An IP address, or empty."""
     from ipaddress import ip_address
 
@@ -197,7 +197,7 @@ def failsafes(value: Any) -> tuple[Failsafe, ...]:
     )
 
 
-def _member(entry: Any, name: str) -> Any:
+def _member(entry: object, name: str) -> object:
     member = entry.get(name) if isinstance(entry, dict) else getattr(entry, name, None)
     return member if member is not None else ""
 
@@ -208,7 +208,7 @@ def _split_failsafe(text: str) -> tuple[str, str, str]:
     return (protocol, net, port) if port else ("tcp", "", protocol)
 
 
-def _failsafe(protocol: Any, net: Any, port: Any) -> Failsafe:
+def _failsafe(protocol: object, net: object, port: object) -> Failsafe:
     from ipaddress import ip_network
 
     try:
@@ -221,7 +221,7 @@ def _failsafe(protocol: Any, net: Any, port: Any) -> Failsafe:
     raise ValueError("must be entries protocol:port or protocol:net:port of tcp, udp or sctp")
 
 
-def rate(value: Any) -> tuple[int, str]:
+def rate(value: object) -> tuple[int, str]:
     """A number of packets each second, minute, hour or day."""
     match = _RATE.fullmatch(str(value))
     if match is None:

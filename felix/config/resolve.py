@@ -62,7 +62,7 @@ def resolve(
     *,
     environ: Mapping[str, str],
     file_text: str = "",
-    stored: Mapping[str, Mapping[str, Any]] | None = None,
+    stored: Mapping[str, Sections] | None = None,
     labels: Mapping[str, str] | None = None,
 ) -> Resolved:
     """The configuration of a node with these labels.
@@ -70,7 +70,7 @@ def resolve(
     `stored` maps a FelixConfiguration's name to `{"spec": ..., "annotations": ...}`.
     """
     problems: list[Problem] = []
-    raw: dict[str, tuple[str, Any]] = {}
+    raw: dict[str, tuple[str, object]] = {}
     stored = stored or {}
     sources = [
         _from_stored("FelixConfiguration(default)", stored.get("default"), problems),
@@ -107,7 +107,7 @@ def read_file(path: Path = paths.FELIX_CONFIG) -> str:
         return ""
 
 
-def _parse(parameter: Parameter, value: Any) -> Any:
+def _parse(parameter: Parameter, value: object) -> object:
     if str(value).lower() == "none":
         zero = type(parameter.default)() if parameter.default is not None else None
         empty = parameter.parse is kinds.failsafes or isinstance(parameter.default, (str, float))
@@ -117,7 +117,9 @@ def _parse(parameter: Parameter, value: Any) -> Any:
     return parameter.parse(value)
 
 
-Values = Iterator[tuple[Parameter, str, Any]]
+Sections = Mapping[str, Mapping[str, object]]
+"""The `spec` and the `annotations` of a stored FelixConfiguration."""
+Values = Iterator[tuple[Parameter, str, object]]
 
 
 def _from_environment(environ: Mapping[str, str], problems: list[Problem]) -> Values:
@@ -144,10 +146,10 @@ def _from_file(text: str, problems: list[Problem]) -> Values:
 
 
 def _selected(
-    stored: Mapping[str, Mapping[str, Any]], labels: Mapping[str, str], problems: list[Problem]
+    stored: Mapping[str, Sections], labels: Mapping[str, str], problems: list[Problem]
 ) -> Values:
     """The values of the FelixConfigurations whose node selector matches this node."""
-    taken: dict[str, tuple[str, Any]] = {}
+    taken: dict[str, tuple[str, object]] = {}
     for name in sorted(stored):
         if name == "default" or name.startswith("node."):
             continue
@@ -157,10 +159,10 @@ def _selected(
             problems.append(Problem(origin, "nodeSelector", "", reason))
             continue
         try:
-            if not selectors.parse(selector).matches(labels):
+            if not selectors.parse(str(selector)).matches(labels):
                 continue
         except InvalidValue as error:
-            problems.append(Problem(origin, "nodeSelector", selector, f"{error}; ignored"))
+            problems.append(Problem(origin, "nodeSelector", str(selector), f"{error}; ignored"))
             continue
         for parameter, _, value in _from_stored(origin, stored[name], problems):
             first, before = taken.setdefault(parameter.attribute, (origin, value))
@@ -173,7 +175,7 @@ def _selected(
         yield by_attribute[attribute], origin, value
 
 
-def _from_stored(origin: str, entry: Mapping[str, Any] | None, problems: list[Problem]) -> Values:
+def _from_stored(origin: str, entry: Sections | None, problems: list[Problem]) -> Values:
     if entry is None:
         return
     for field, value in entry.get("spec", {}).items():
@@ -195,14 +197,14 @@ def _from_stored(origin: str, entry: Mapping[str, Any] | None, problems: list[Pr
                 yield parameter, origin, value
 
 
-def _known(name: str, value: str, source: str, problems: list[Problem]) -> Parameter | None:
+def _known(name: str, value: object, source: str, problems: list[Problem]) -> Parameter | None:
     parameter = _BY_NAME.get(name.lower())
     if parameter is None and name.lower() not in ELSEWHERE:
         _without_effect(source, name, value, problems)
     return parameter
 
 
-def _without_effect(source: str, name: str, value: Any, problems: list[Problem]) -> None:
+def _without_effect(source: str, name: str, value: object, problems: list[Problem]) -> None:
     """Name a parameter that is not ours: Calico's without effect here, or an unknown one."""
     if name.lower() in _TYPHA:
         if str(value).lower() not in ("", "none"):

@@ -23,7 +23,7 @@ class Parameter:
     name: str
     attribute: str
     parse: kinds.Parser
-    default: Any
+    default: object
     field: str
     doc: str
     local: bool = False
@@ -38,7 +38,7 @@ class Parameter:
 def row(
     name: str,
     parse: kinds.Parser,
-    default: Any,
+    default: object,
     doc: str,
     *,
     field: str = "",

@@ -173,15 +173,15 @@ def _grouped(changes: Iterable[Change], texts: _Deciders) -> list[Group]:
         )
         alike = flows.setdefault((change.source, change.destination), {}).setdefault(decision, {})
         alike.setdefault(change.version, []).append(change)
-    kinds: dict[tuple[Any, ...], dict[Class, set[Class]]] = {}
+    kinds: dict[tuple[str, str, bool, str, tuple[int, ...]], dict[Class, set[Class]]] = {}
     for (source, destination), by_decision in flows.items():
         for decision, by_version in by_decision.items():
             packets: dict[str, list[int]] = {}
             for version, those in by_version.items():
                 text = merged([one.packets.label for one in those], those[0].kinds)
                 packets.setdefault(text, []).append(version)
-            for text, versions in packets.items():
-                kind = (*decision, text, tuple(versions))
+            for text, families in packets.items():
+                kind = (*decision, text, tuple(families))
                 kinds.setdefault(kind, {}).setdefault(source, set()).add(destination)
     groups = []
     for (before, after, allowed, text, versions), reached in kinds.items():
@@ -228,7 +228,7 @@ def as_tree(report: PlanReport) -> dict[str, Any]:
     }
 
 
-def _class_tree(one: LabelClass) -> Mapping[str, Any]:
+def _class_tree(one: LabelClass) -> Mapping[str, object]:
     if one.title:
         return {"addresses": one.title}
     return {"labels": dict(one.labels), "pods": one.count, "example": one.example}

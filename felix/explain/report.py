@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
@@ -123,7 +122,7 @@ def judgement(questions: Questions, station: Station, version: int) -> Judgement
     return Judgement(station, place, number, rule_text(rule))
 
 
-def rule_text(rule: Any) -> str:
+def rule_text(rule: object) -> str:
     """A rule as JSON of one line, without fields that have their default."""
     return msgspec.json.encode(rule).decode()
 
@@ -156,7 +155,7 @@ def named(key: ResourceKey) -> str:
     return f"{key.kind} {key.namespace}/{key.name}" if key.namespace else f"{key.kind} {key.name}"
 
 
-def as_tree(questions: Questions, answers: Iterable[Answer]) -> dict[str, Any]:
+def as_tree(questions: Questions, answers: Iterable[Answer]) -> dict[str, object]:
     """Everything as plain values."""
     return {
         "source": _end(questions, source=True),
@@ -165,7 +164,7 @@ def as_tree(questions: Questions, answers: Iterable[Answer]) -> dict[str, Any]:
     }
 
 
-def _end(questions: Questions, *, source: bool) -> dict[str, Any]:
+def _end(questions: Questions, *, source: bool) -> dict[str, object]:
     end = questions.source if source else questions.destination
     return {
         "title": end.title,
@@ -176,9 +175,9 @@ def _end(questions: Questions, *, source: bool) -> dict[str, Any]:
     }
 
 
-def _answer(answer: Answer) -> dict[str, Any]:
+def _answer(answer: Answer) -> dict[str, object]:
     packet = answer.explanation.packet
-    tree: dict[str, Any] = {
+    tree: dict[str, object] = {
         "packets": answer.packets,
         "example": {
             "source": str(packet.source),
@@ -202,10 +201,10 @@ def _answer(answer: Answer) -> dict[str, Any]:
     return tree
 
 
-def _judgement(item: Judgement) -> dict[str, Any]:
+def _judgement(item: Judgement) -> dict[str, object]:
     station, place = item.station, item.place
     ruling = station.ruling
-    tree: dict[str, Any] = {
+    tree: dict[str, object] = {
         "direction": station.direction,
         "of": station.end.title,
         "kind": station.end.what.value,
@@ -235,5 +234,5 @@ def _key(key: ResourceKey) -> dict[str, str]:
     return {"kind": key.kind, "namespace": key.namespace, "name": key.name}
 
 
-def _step(step: Step) -> dict[str, Any]:
+def _step(step: Step) -> dict[str, object]:
     return {"tier": step.tier, "policy": _key(step.policy), "did": step.did}

@@ -11,9 +11,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-from felix.calc.policy.facts import facts_of, resolve_policy
+from felix.calc.policy.facts import Policy, facts_of, resolve_policy
 from felix.calc.policy.rules import resolve
 from felix.calc.policy_model import ANY_INTERFACE, ResolvedPolicy
 from felix.dataplane.rules.settings import rule_settings
@@ -30,7 +29,7 @@ from felix.rules.iptables import render_rule
 from felix.rules.model import Chain
 from felix.rules.policy import policy_chains
 from libcalico.errors import InvalidValue, MuslinError
-from libcalico.model import ResourceKey
+from libcalico.model import Profile, ResourceKey
 
 LAYERS = tuple(f"{table}-" for table in ("filter", "mangle", "nat", "raw"))
 """What the chains of nftables have in front of the name."""
@@ -189,11 +188,11 @@ def _of_policies(
             )
 
 
-def resolved_of(key: ResourceKey, stored: object) -> ResolvedPolicy:
+def resolved_of(key: ResourceKey, stored: Policy | Profile) -> ResolvedPolicy:
     """A stored policy or profile as felix resolves it."""
-    if key.kind in POLICIES:
-        return resolve_policy(facts_of(key, stored), stored)[0]  # type: ignore[arg-type]
-    spec = stored.spec  # type: ignore[attr-defined]
+    if not isinstance(stored, Profile):
+        return resolve_policy(facts_of(key, stored), stored)[0]
+    spec = stored.spec
     try:
         into, out = resolve(spec.ingress, "spec.ingress"), resolve(spec.egress, "spec.egress")
     except InvalidValue:
@@ -203,7 +202,7 @@ def resolved_of(key: ResourceKey, stored: object) -> ResolvedPolicy:
 
 def _rules_of(
     key: ResourceKey,
-    stored: object,
+    stored: Policy | Profile,
     resolved: ResolvedPolicy,
     chain: Chain,
     version: int,
@@ -288,7 +287,7 @@ def only(meaning: Meaning, number: int) -> Meaning:
     return replace(meaning, rules=rules)
 
 
-def as_tree(meaning: Meaning) -> dict[str, Any]:
+def as_tree(meaning: Meaning) -> dict[str, object]:
     """A meaning as plain values."""
     return {
         "chain": meaning.chain,

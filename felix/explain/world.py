@@ -115,7 +115,7 @@ class World:
 
     def ports(self, key: ResourceKey | None) -> tuple[NamedPort, ...]:
         """The ports that an endpoint gives names to."""
-        return () if key is None else named_ports(self.objects[key])
+        return () if key is None else named_ports(self.objects[key].spec.ports)
 
     def replaced(self, changes: Mapping[ResourceKey, Any]) -> World:
         """The world with some objects changed or (None) gone."""

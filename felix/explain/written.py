@@ -8,25 +8,23 @@ Tested in tests/felix/explain/test_places.py.
 
 from __future__ import annotations
 
-from typing import Any
-
-from felix.calc.policy.facts import facts_of
+from felix.calc.policy.facts import Policy, facts_of
 from felix.calc.policy.rules import resolve
 from libcalico.errors import InvalidValue
-from libcalico.model import ResourceKey, Rule
+from libcalico.model import Profile, ResourceKey, Rule
 
 POLICIES = ("NetworkPolicy", "GlobalNetworkPolicy")
 
 
 def origins(
-    key: ResourceKey, stored: Any, *, ingress: bool, services: bool = False
+    key: ResourceKey, stored: Policy | Profile | None, *, ingress: bool, services: bool = False
 ) -> tuple[int, ...]:
     """For each resolved rule of one direction, the number of the written one, from 0.
 
     `services`: whether who resolved them knew the endpoints of services; a rule that names one is
     none where not. Empty where the policy is closed: its one rule is not a written one.
     """
-    if stored is None or (key.kind in POLICIES and facts_of(key, stored).closed):
+    if stored is None or (not isinstance(stored, Profile) and facts_of(key, stored).closed):
         return ()
     numbers: list[int] = []
     try:
@@ -43,11 +41,16 @@ def origins(
 
 
 def written(
-    key: ResourceKey, stored: Any, resolved: int, *, ingress: bool, services: bool = False
+    key: ResourceKey,
+    stored: Policy | Profile | None,
+    resolved: int,
+    *,
+    ingress: bool,
+    services: bool = False,
 ) -> tuple[int, Rule] | None:
     """Number (from 0) and text of the written rule behind a resolved one; `services` as there."""
     numbers = origins(key, stored, ingress=ingress, services=services)
-    if resolved >= len(numbers):
+    if stored is None or resolved >= len(numbers):
         return None
     number = numbers[resolved]
     rules = stored.spec.ingress if ingress else stored.spec.egress

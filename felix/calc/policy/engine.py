@@ -43,7 +43,8 @@ from felix.calc.sets.remote import RemoteEndpoints
 from felix.calc.sets.service_sets import NeededSets, ServiceSets
 from felix.calc.sets.set_table import SetTable
 from felix.calc.work_counters import WorkCounters
-from libcalico.model import Profile, ResourceKey
+from libcalico.model import HostEndpoint as StoredHostEndpoint
+from libcalico.model import Profile, ResourceKey, WorkloadEndpoint
 from libcalico.model.resources.profile import DEFAULT_ALLOW, default_allow
 
 KINDS = (
@@ -238,7 +239,7 @@ class PolicyEngine:
                 rules.services_changed()
         return self.dirty
 
-    def _put_workload(self, key: ResourceKey, value: Any) -> None:
+    def _put_workload(self, key: ResourceKey, value: WorkloadEndpoint | None) -> None:
         if value is not None and value.spec.node == self.node:
             self.put_local(key, from_resource(key, value))
             return
@@ -246,7 +247,7 @@ class PolicyEngine:
             self.put_local(key, None)
         self._put_item(key, None if value is None else of_remote(key, value))
 
-    def _put_host(self, key: ResourceKey, value: Any) -> None:
+    def _put_host(self, key: ResourceKey, value: StoredHostEndpoint | None) -> None:
         facts, problem = (None, "") if value is None else host_facts(key, value)
         self.conditions.report(key, problem)
         local = facts if facts is not None and facts.node == self.node else None

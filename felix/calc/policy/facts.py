@@ -24,7 +24,6 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -228,6 +227,6 @@ def names_services(value: Policy | Profile | WithRules) -> bool:
     )
 
 
-def labels_to_apply(tree: Mapping[str, Any]) -> dict[str, str]:
+def labels_to_apply(tree: Mapping[str, object]) -> dict[str, str]:
     """The labels that a profile hands down, those of them that are texts."""
     return {k: v for k, v in tree.items() if isinstance(k, str) and isinstance(v, str)}

@@ -53,7 +53,7 @@ def host_facts(key: ResourceKey, value: HostEndpoint) -> tuple[HostFacts, str]:
         tuple(sorted(labels.items())),
         tuple(spec.profiles),
         tuple(dict.fromkeys(map(str, addresses))),
-        named_ports(value),
+        named_ports(value.spec.ports),
     )
     return HostFacts(key, spec.node, interface, where, item), "; ".join(trouble)
 

@@ -8,7 +8,6 @@ Tested in tests/felix/calc/policy/test_engine.py.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import msgspec
 
@@ -16,7 +15,9 @@ from felix.calc.policy.facts import Policy, names_services
 from libcalico.model import GlobalNetworkPolicy, NetworkPolicy, ResourceKey
 
 _encode = msgspec.msgpack.Encoder().encode
-_decoders: dict[str, Any] = {
+_decoders: dict[
+    str, msgspec.msgpack.Decoder[NetworkPolicy] | msgspec.msgpack.Decoder[GlobalNetworkPolicy]
+] = {
     "NetworkPolicy": msgspec.msgpack.Decoder(NetworkPolicy),
     "GlobalNetworkPolicy": msgspec.msgpack.Decoder(GlobalNetworkPolicy),
 }
@@ -40,8 +41,7 @@ class StoredPolicies:
         packed = self._packed.get(key)
         if packed is None:
             return None
-        policy: Policy = _decoders[key.kind].decode(packed)
-        return policy
+        return _decoders[key.kind].decode(packed)
 
     def version(self, key: ResourceKey) -> object:
         """What stands for a policy as it is now; another one is unequal."""

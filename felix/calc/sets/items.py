@@ -53,7 +53,10 @@ def of_remote(key: ResourceKey, value: WorkloadEndpoint) -> tuple[Item, str]:
     """Another node's endpoint, and what of it cannot be read."""
     members, trouble = host_members(value.spec.ipNetworks)
     item = Item(
-        workload_labels(key, value), tuple(value.spec.profiles), members, named_ports(value)
+        workload_labels(key, value),
+        tuple(value.spec.profiles),
+        members,
+        named_ports(value.spec.ports),
     )
     return item, trouble
 

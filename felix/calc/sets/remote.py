@@ -107,7 +107,7 @@ class RemoteEndpoints:
             texts, trouble = host_members(networks)
             members = texts[0] if len(texts) == 1 else texts
             self._tell(name, trouble)
-        ports: Ports = self._shared(named_ports(value)) if spec.ports else ()
+        ports: Ports = self._shared(named_ports(value.spec.ports)) if spec.ports else ()
         profiles = tuple(spec.profiles)
         if number is None:
             self.count += 1
