@@ -10,10 +10,10 @@ import json
 from collections.abc import Iterable, Iterator
 
 from calicoctl import yamltext
+from felix.explain.chain_meaning import Meaning
 from felix.explain.ends import What
 from felix.explain.path import HOST, NORMAL, Questions
 from felix.explain.report import Answer, Judgement, decided_by, named
-from felix.explain.reverse import Meaning
 from felix.explain.walk import By, Step
 
 _STAGES = {

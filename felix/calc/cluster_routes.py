@@ -104,8 +104,8 @@ class ClusterRoutes:
         if means != self._means:
             self._means = means
             self.pools_changed()
-        dirty = _taken(self._dirty, limit)
-        nodes = _taken(self._dirty_nodes, None if limit is None else limit - len(dirty))
+        dirty = _pop(self._dirty, limit)
+        nodes = _pop(self._dirty_nodes, None if limit is None else limit - len(dirty))
         touched: set[IPNetwork] = set()
         for cidr in dirty:
             facts = self._blocks.get(cidr)
@@ -233,26 +233,17 @@ class ClusterRoutes:
 
     def complaints(self) -> Mapping[str, str]:
         """What keeps addresses from being reached, node by node."""
-        reasons: dict[str, set[str]] = defaultdict(set)
-        counts: dict[str, int] = defaultdict(int)
-        for node, why in self.waiting.values():
-            reasons[node].add(why)
-            counts[node] += 1
+        by_node: dict[str, list[str]] = defaultdict(list)
+        for node, reason in self.waiting.values():
+            by_node[node].append(reason)
         return {
-            f"Node({node})": f"{counts[node]} network(s) of it have no route from the datastore:"
-            f" {_listed(texts)}"
-            for node, texts in reasons.items()
+            f"Node({node})": f"{len(reasons)} network(s) of it have no route from the datastore:"
+            f" {'; '.join(sorted(set(reasons)))}"
+            for node, reasons in by_node.items()
         }
 
 
-def _taken(waiting: set[T], limit: int | None) -> list[T]:
-    """So many of those that wait, which then wait no more."""
-    if limit is None or len(waiting) <= limit:
-        batch = list(waiting)
-        waiting.clear()
-        return batch
-    return [waiting.pop() for _ in range(max(0, limit))]
-
-
-def _listed(whys: Iterable[str]) -> str:
-    return "; ".join(sorted(whys))
+def _pop(waiting: set[T], limit: int | None) -> list[T]:
+    """Remove and return so many elements at most; None: all."""
+    count = len(waiting) if limit is None else min(len(waiting), max(0, limit))
+    return [waiting.pop() for _ in range(count)]

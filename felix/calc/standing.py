@@ -6,9 +6,7 @@ earlier sandbox or attempt), and does not look the same in both datastores: etcd
 that were offered, Kubernetes makes the endpoint of the Pod, under the Pod's own uid and with the
 addresses that the kubelet reported last. So content cannot tell which of the two is newer. The
 order of the datastore can: after its commit `cni` names the revision that stored the offer, and
-each word of the datastore has its own.
-
-This is the one place where that is decided. Pure.
+each word of the datastore has its own. Only this file decides that, and it is pure.
 
 Invariants:
   STD-1  An offer ends with the first word of the datastore, of any content, that is as new as the
@@ -110,9 +108,7 @@ class Standing:
         return ""
 
     def overrule(self) -> bool:
-        """An offer that was stored, as the datastore has named its container, and never said to be:
-        it ends. Returns whether there was one.
-        """
+        """End an offer whose container the datastore names; returns whether there was one."""
         offered, stored = self.offered, self.stored
         if not self.unstored or stored is None or offered is None:
             return False

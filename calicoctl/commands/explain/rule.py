@@ -45,14 +45,14 @@ def rule(
     import json
 
     from calicoctl.explaining import reading, text
-    from felix.explain import reverse
+    from felix.explain import chain_meaning, reverse
 
     name, number = reverse.split_number(chain)
     world = asyncio.run(reading.read_world(options_of(config, allow_version_mismatch, context)))
     rule_meanings = reverse.meanings(world, name, int(ip_version))
     if number is not None:
-        rule_meanings = [reverse.only(each, number) for each in rule_meanings]
+        found = [chain_meaning.only(each, number) for each in found]
     if output == "json":
-        click.echo(json.dumps([reverse.as_tree(each) for each in rule_meanings], indent=2))
+        click.echo(json.dumps([chain_meaning.as_tree(each) for each in found], indent=2))
     else:
         click.echo(text.meaning_text(rule_meanings), nl=False)

@@ -26,7 +26,8 @@ from felix.calc.policy.endpoint_policies import EndpointPolicies
 from felix.calc.policy.facts import Policy, labels_to_apply
 from felix.calc.policy.host_facts import host_facts
 from felix.calc.policy.large import LargePolicies
-from felix.calc.policy.policy_order import HOST_ENDPOINT, ActivePolicies, tier_facts
+from felix.calc.policy.policy_lists import tier_facts
+from felix.calc.policy.policy_order import HOST_ENDPOINT, ActivePolicies
 from felix.calc.policy.policy_rules import PolicyRules
 from felix.calc.policy.profile_rules import ProfileRules
 from felix.calc.policy.staged import STAGED_KINDS, Staged, StagedPolicies

@@ -16,34 +16,20 @@ Tested in tests/felix/calc/policy/test_order.py and test_hosts.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from itertools import groupby
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from felix.calc.policy.facts import PolicyFacts, Stage
 from felix.calc.policy.index import LabelIndex
-from felix.calc.policy_model import EndpointPolicy, Run, TierView
+from felix.calc.policy.policy_lists import TierFacts, policy_lists
+from felix.calc.policy_model import EndpointPolicy
 from felix.calc.sets.items import Item
 from felix.calc.work_counters import WorkCounters
-from libcalico.model import ResourceKey, Tier
-from libcalico.model.validation.kubernetes_names import SINGLE_LABEL
+from libcalico.model import ResourceKey
 
 HOST_ENDPOINT = "HostEndpoint"
 Views = dict[tuple[bool, frozenset[str]], EndpointPolicy]
 """Lists by what they depend on: whether of a host endpoint, and which selectors match."""
-
-
-@dataclass(frozen=True, slots=True)
-class TierFacts:
-    """A defined tier. `order` None is last."""
-
-    order: float | None
-    ends_in_deny: bool
-
-
-def tier_facts(tier: Tier) -> TierFacts:
-    """The facts of a stored tier; any end but a Pass denies."""
-    return TierFacts(tier.spec.order, tier.spec.defaultAction != "Pass")
 
 
 class ActivePolicies:
@@ -212,60 +198,10 @@ class ActivePolicies:
 
     def lists(self, policies: Iterable[PolicyFacts], *, host: bool) -> EndpointPolicy:
         """These policies in order, by tier and, for a host endpoint, by stage."""
-        by_stage: dict[Stage, list[PolicyFacts]] = {stage: [] for stage in Stage}
-        for facts in policies:
-            by_stage[facts.stage].append(facts)
-        normal = by_stage[Stage.NORMAL]
-        tiers = tuple(self._tier_views(normal))
-        if not host:
-            return EndpointPolicy(tiers)
-        return EndpointPolicy(
-            tiers,
-            untracked=tuple(map(_open_ended, self._tier_views(by_stage[Stage.UNTRACKED]))),
-            pre_dnat=tuple(map(_open_ended, self._tier_views(by_stage[Stage.PRE_DNAT]))),
-            forward=tuple(self._tier_views(facts for facts in normal if facts.forward)),
-        )
-
-    def _tier_views(self, policies: Iterable[PolicyFacts]) -> Iterator[TierView]:
-        by_tier: dict[str, list[PolicyFacts]] = {}
-        for facts in policies:
-            by_tier.setdefault(facts.tier, []).append(facts)
-        for name in sorted(by_tier, key=self._tier_rank):
-            ordered = sorted(by_tier[name], key=lambda facts: facts.rank)
-            tier = self._tiers.get(name)
-            ingress = [facts for facts in ordered if facts.ingress]
-            egress = [facts for facts in ordered if facts.egress]
-            yield TierView(
-                name,
-                ingress=tuple(facts.key for facts in ingress),
-                egress=tuple(facts.key for facts in egress),
-                ends_in_deny=tier is None or tier.ends_in_deny,
-                ingress_runs=tuple(_runs(ingress)),
-                egress_runs=tuple(_runs(egress)),
-            )
-
-    def _tier_rank(self, name: str) -> tuple[bool, bool, bool, float, str]:
-        tier = self._tiers.get(name)
-        order = None if tier is None else tier.order
-        readable = SINGLE_LABEL.fullmatch(name) is not None
-        return (readable, tier is None, order is None, order or 0.0, name)
+        return policy_lists(policies, self._tiers, host=host)
 
     def _touch(self, facts: PolicyFacts) -> None:
         self._touched.add(facts.selector.text)
-
-
-def _runs(policies: list[PolicyFacts]) -> Iterator[Run]:
-    first = 0
-    for selector, same in groupby(policies, key=lambda facts: facts.selector.text):
-        end = first + sum(1 for _ in same)
-        if end - first > 1:
-            yield Run(first, end, selector)
-        first = end
-
-
-def _open_ended(view: TierView) -> TierView:
-    # The tier's own end does not count: what these stages leave undecided, later ones decide.
-    return replace(view, ends_in_deny=False)
 
 
 def _drop(table: dict[str, set[ResourceKey]], name: str, key: ResourceKey) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from felix.explain.reverse import STATIC, meanings, only, split_number
+from felix.explain.chain_meaning import STATIC, only
+from felix.explain.reverse import meanings, split_number
 from felix.explain.world import calculate
 from felix.rules import names
 from felix.rules.inputs import Facts, RuleSettings

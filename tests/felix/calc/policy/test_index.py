@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from felix.calc.policy.index import Flip, LabelIndex
+from felix.calc.policy.index import LabelIndex
+from felix.calc.policy.label_sets import Flip
 from felix.calc.sets.anchors import Anchor, anchors, mentioned
 from felix.calc.work_counters import WorkCounters
 from libcalico.model import ResourceKey
