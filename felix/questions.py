@@ -18,9 +18,9 @@ from felix.dataplane.rules.chain_refcounts import FILTER
 from felix.dataplane.rules.settings import rule_settings
 from felix.explain.answering import chains_of_denials, decide, denials, length, packet_of
 from felix.explain.matching import Matcher
-from felix.explain.path import NORMAL, TABLES
 from felix.explain.places import endpoint_chain
-from felix.reports.audit import kernel_lookup, misrouted, unenforced, unlike_datastore
+from felix.explain.stations import NORMAL, TABLES
+from felix.reports.audit import astray, kernels_way, unenforced, unlike_datastore
 from felix.reports.denials import KeptCounts
 from felix.rules.inputs import RuleSettings
 from felix.rules.model import Chain

@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from calicoctl.explaining.talking import ask_felix
-from felix.explain.path import HOST, Questions
+from felix.explain.path import Questions
 from felix.explain.report import Answer, Judgement
+from felix.explain.stations import HOST
 from felix.explain.walk import By
 from libcalico.local.trace_messages import Ask, Decided, Station
 from libcalico.local.trace_messages import Told as Answered

@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator
 from calicoctl import yamltext
 from felix.explain.chain_meaning import Meaning
 from felix.explain.ends import What
-from felix.explain.path import HOST, NORMAL, Questions
+from felix.explain.path import Questions
 from felix.explain.report import Answer, Judgement, decided_by, named
+from felix.explain.stations import HOST, NORMAL
 from felix.explain.walk import By, Step
 
 _STAGES = {

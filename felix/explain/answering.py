@@ -16,8 +16,8 @@ from felix.calc.policy import PolicyEngine
 from felix.calc.policy_model import EndpointPolicy, ResolvedPolicy, Verb
 from felix.explain.flow import Kind, Packet
 from felix.explain.matching import Matcher
-from felix.explain.path import FORWARD, NORMAL, PRE_DNAT, UNTRACKED
 from felix.explain.places import endpoint_chain, rule_place
+from felix.explain.stations import FORWARD, NORMAL, PRE_DNAT, UNTRACKED
 from felix.explain.walk import walk
 from felix.explain.written import written
 from felix.rules import names

@@ -42,6 +42,13 @@ class End:
         """Its (first) address of a family."""
         return next((a for a in self.addresses if a.version == version), None)
 
+    def require_address(self, version: int) -> IPAddress:
+        """The same. Raises MuslinError where it has none of the family."""
+        address = self.address(version)
+        if address is None:
+            raise MuslinError(f"{self.title} has no IPv{version} address")
+        return address
+
 
 def find(world: World, text: str, namespace: str = "default") -> End:
     """The end that is meant. Raises MuslinError naming what there is not."""

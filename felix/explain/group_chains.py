@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from felix.calc.policy_model import EndpointPolicy, TierView
-from felix.explain.path import FORWARD, NORMAL, PRE_DNAT, TABLES, UNTRACKED
+from felix.explain.stations import FORWARD, NORMAL, PRE_DNAT, TABLES, UNTRACKED
 from felix.explain.world import NOWHERE, World, calculate
 from felix.rules import names
 from felix.rules.groups import GroupKey, groups

@@ -21,58 +21,28 @@ Tested in tests/felix/explain/test_explain.py, test_random.py.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
-from felix.calc.policy.facts import names_services
 from felix.calc.policy_model import ANY_INTERFACE, HostEndpoint, TierView
 from felix.config.parameters import Config
 from felix.dataplane.rules.settings import rule_settings
 from felix.explain.ends import End, What
-from felix.explain.flow import IPAddress, Kind, Packet
+from felix.explain.flow import Kind, Packet
 from felix.explain.matching import Matcher
+from felix.explain.notes import masquerade_note, service_notes
+from felix.explain.stations import (
+    FORWARD,
+    HOST,
+    NORMAL,
+    PRE_DNAT,
+    TABLES,
+    UNTRACKED,
+    Explanation,
+    Station,
+)
 from felix.explain.walk import By, Ruling, walk
 from felix.explain.world import NOWHERE, Calculation, World, calculate
 from felix.rules.hosts import failsafe_chains
 from felix.rules.inputs import RuleSettings
-from libcalico.errors import MuslinError
-from libcalico.model import GlobalNetworkPolicy, NetworkPolicy, Profile, ResourceKey
-
-NORMAL, UNTRACKED, PRE_DNAT, FORWARD, HOST = "normal", "untracked", "preDNAT", "forward", "host"
-TABLES = {NORMAL: "filter", UNTRACKED: "raw", PRE_DNAT: "mangle", FORWARD: "filter", HOST: "filter"}
-"""The table of the kernel where each stage is decided."""
-
-
-@dataclass(frozen=True, slots=True)
-class Station:
-    """A place where something may decide. `sure`: the packet comes by here in any case."""
-
-    ingress: bool
-    end: End
-    stage: str
-    ruling: Ruling
-    sure: bool = True
-    interface: str = ""
-
-    @property
-    def direction(self) -> str:
-        """`ingress` or `egress`, as the end sees it."""
-        return "ingress" if self.ingress else "egress"
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """The answer; `stations` end where the packet is dropped."""
-
-    packet: Packet
-    allowed: bool
-    stations: tuple[Station, ...]
-    notes: tuple[str, ...] = ()
-    certain: bool = True
-
-    @property
-    def decider(self) -> Station | None:
-        """The station that dropped the packet; None where it is allowed."""
-        return next((s for s in self.stations if s.sure and s.ruling.allowed is False), None)
 
 
 class Questions:
@@ -80,7 +50,8 @@ class Questions:
 
     def __init__(self, world: World, source: End, destination: End) -> None:
         self.world, self.source, self.destination = world, source, destination
-        pods = [e.endpoint for e in (source, destination) if e.what is What.POD]
+        self._ends = (source, destination)
+        pods = [e.endpoint for e in self._ends if e.what is What.POD]
         self._pods = frozenset(key for key in pods if key is not None)
         self._hosting = {value.spec.node for _, value in world.of("HostEndpoint")}
         self._calculations: dict[str, Calculation] = {}
@@ -117,12 +88,12 @@ class Questions:
 
     def versions(self) -> list[int]:
         """The families that both ends have."""
-        both = (self.source, self.destination)
-        return [v for v in (4, 6) if all(end.address(v) is not None for end in both)]
+        return [v for v in (4, 6) if all(end.address(v) is not None for end in self._ends)]
 
     def ask(self, kind: Kind, version: int) -> Explanation:
         """What happens to a packet of this kind. Raises MuslinError: an end lacks the family."""
-        packet = Packet(_address(self.source, version), _address(self.destination, version), kind)
+        source, destination = (end.require_address(version) for end in self._ends)
+        packet = Packet(source, destination, kind)
         stations: list[Station] = []
         for station in self._way(packet):
             stations.append(station)
@@ -130,8 +101,8 @@ class Questions:
                 break
         allowed = all(s.ruling.allowed is not False for s in stations if s.sure)
         doubtful = any(not s.sure and s.ruling.allowed is False for s in stations)
-        guessed = any(end.note for end in self._ends() if end.what is What.HOST)
-        unknown = self._services_of(stations)
+        guessed = any(end.note for end in self._ends if end.what is What.HOST)
+        unknown = service_notes(self.world, stations)
         notes = [*self._notes(packet), *unknown, *(s.ruling.note for s in stations)]
         return Explanation(
             packet,
@@ -140,9 +111,6 @@ class Questions:
             tuple(dict.fromkeys(filter(None, notes))),
             certain=not (guessed or unknown or (allowed and doubtful)),
         )
-
-    def _ends(self) -> tuple[End, End]:
-        return self.source, self.destination
 
     # -- the way ---------------------------------------------------------------------------------
 
@@ -272,50 +240,11 @@ class Questions:
     # -- what else is to be known ----------------------------------------------------------------
 
     def _notes(self, packet: Packet) -> Iterator[str]:
-        yield from (end.note for end in self._ends())
+        yield from (end.note for end in self._ends)
         if self.source.what is What.POD:
-            yield from self._masquerade(packet)
+            yield from masquerade_note(self.world, self.source, packet)
         yield from self.world.unreadable
-        for end in self._ends():
+        for end in self._ends:
             for key, reason in sorted(self.calculation(end.node).engine.conditions.items()):
                 if key.kind.endswith(("Policy", "Profile")) and not key.kind.startswith("Staged"):
                     yield f"{key}: {reason}"
-
-    def _services_of(self, stations: Sequence[Station]) -> list[str]:
-        """What to say of policies on the way whose rules name services."""
-        asked: dict[ResourceKey | None, None] = {}
-        for station in stations:
-            asked |= dict.fromkeys(step.policy for step in station.ruling.steps)
-            asked[station.ruling.policy] = None
-        return [
-            f"{key} names services, and who stands behind them is not in the datastore:"
-            " rules that name one match nothing here"
-            for key in asked
-            if key is not None and _names_services(self.world.objects.get(key))
-        ]
-
-    def _masquerade(self, packet: Packet) -> Iterator[str]:
-        own = [pool for pool in self.world.pools if packet.source in pool.network]
-        inside = any(packet.destination in pool.network for pool in self.world.pools)
-        if inside or not any(pool.nat_outgoing for pool in own):
-            return
-        node = self.source.node
-        shown = sorted(a for a in self.world.nodes.get(node, ()) if a.version == packet.version)
-        address = f" ({', '.join(map(str, shown))})" if shown else ""
-        yield (
-            f"{self.source.title} is masqueraded here: who receives the packet sees an address of"
-            f" node {node}{address}, and so does policy there"
-        )
-
-
-def _names_services(stored: object) -> bool:
-    if not isinstance(stored, NetworkPolicy | GlobalNetworkPolicy | Profile):
-        return False
-    return names_services(stored)
-
-
-def _address(end: End, version: int) -> IPAddress:
-    address = end.address(version)
-    if address is None:
-        raise MuslinError(f"{end.title} has no IPv{version} address")
-    return address

@@ -12,7 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from felix.calc.policy_model import EndpointPolicy, ResolvedPolicy, ResolvedRule, Verb
-from felix.explain.path import FORWARD, HOST, TABLES, Questions, Station
+from felix.explain.path import Questions
+from felix.explain.stations import FORWARD, HOST, TABLES, Station
 from felix.explain.walk import By
 from felix.rules import names
 from felix.rules.endpoints import endpoint_chains, endpoint_rules

@@ -15,11 +15,12 @@ from felix.calc.endpoints import from_resource
 from felix.calc.policy import PolicyEngine
 from felix.explain.classes import merged
 from felix.explain.ends import End, What
-from felix.explain.path import NORMAL, Station
+from felix.explain.plan_changes import Change, Outcome, Verdict
 from felix.explain.plan_labels import LabelClass, label_classes, member_of, relevant_labels
-from felix.explain.planning import Change, Outcome, Plan, Verdict
+from felix.explain.planning import Plan
 from felix.explain.populace import Class, classes_of
 from felix.explain.report import Judgement, decided_by
+from felix.explain.stations import NORMAL, Station
 from felix.explain.walk import Ruling
 from felix.explain.world import World, calculate
 from felix.explain.written import written

@@ -17,9 +17,10 @@ import msgspec
 from felix.calc.policy_model import ResolvedRule
 from felix.explain.classes import Class, classes, merged
 from felix.explain.flow import Kind
-from felix.explain.path import Explanation, Questions, Station
+from felix.explain.path import Questions
 from felix.explain.places import Place, place_of
 from felix.explain.staged import Would
+from felix.explain.stations import Explanation, Station
 from felix.explain.walk import By, Step
 from felix.explain.written import written
 from libcalico.model import ResourceKey

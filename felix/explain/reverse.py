@@ -16,9 +16,9 @@ from felix.calc.policy_model import ANY_INTERFACE, ResolvedPolicy
 from felix.dataplane.rules.settings import rule_settings
 from felix.explain.chain_meaning import STATIC, KernelRule, Meaning
 from felix.explain.group_chains import groups_called
-from felix.explain.path import FORWARD, NORMAL, PRE_DNAT, TABLES, UNTRACKED
 from felix.explain.places import endpoint_chain, host_chain, rule_at
 from felix.explain.report import named, rule_text
+from felix.explain.stations import FORWARD, NORMAL, PRE_DNAT, TABLES, UNTRACKED
 from felix.explain.world import NOWHERE, World, calculate
 from felix.explain.written import POLICIES, written
 from felix.rules import names

@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from felix.calc.policy.staged import DELETE, SET, STAGED_KINDS, Staged, becomes
-from felix.explain.path import Explanation, Questions
+from felix.explain.path import Questions
+from felix.explain.stations import Explanation
 from felix.explain.world import World
 from libcalico.errors import InvalidValue
 from libcalico.model import ResourceKey

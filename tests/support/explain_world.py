@@ -6,7 +6,8 @@ from typing import Any
 
 from felix.explain.ends import find
 from felix.explain.flow import Kind
-from felix.explain.path import Explanation, Questions
+from felix.explain.path import Questions
+from felix.explain.stations import Explanation
 from felix.explain.world import World
 from tests.support.explaining import world_of
 

@@ -8,7 +8,8 @@ from typing import Any
 from felix.explain.classes import Class
 from felix.explain.ends import find
 from felix.explain.flow import Kind
-from felix.explain.path import Explanation, Questions
+from felix.explain.path import Questions
+from felix.explain.stations import Explanation
 from felix.explain.world import World
 from libcalico.model import codec, defaults, key_of
 from tests.policy_random.oracle import Flow

@@ -10,8 +10,9 @@ import pytest
 
 from felix.explain import matching
 from felix.explain.ends import find
-from felix.explain.path import Questions, Station
+from felix.explain.path import Questions
 from felix.explain.places import place_of
+from felix.explain.stations import Station
 from felix.explain.walk import By
 from felix.explain.written import written
 from tests.policy_random import flows
