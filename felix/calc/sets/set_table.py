@@ -244,14 +244,9 @@ class SetTable:
                     gone.append(SetChange(one.need.id, one.kind, removed_whole=True))
                 continue
             if not one.announced:
-                one.announced = True
-                new.append(SetChange(one.need.id, one.kind, full=frozenset(one.members)))
-                # From now on the data plane has them.
-                one.members = set()
+                new.append(one.announce())
             elif one.added or one.removed:
-                added, removed = frozenset(one.added), frozenset(one.removed)
-                changed.append(SetChange(one.need.id, one.kind, added=added, removed=removed))
-                one.added, one.removed = set(), set()
+                changed.append(one.pop_change())
         return [*new, *changed, *gone]
 
     def _drop(self, one: NeededSet) -> None:
@@ -301,11 +296,13 @@ class SetTable:
         for text in gained:
             if not self._held(one, text, movers):
                 self._operations.members += 1
-                self._gain(one, text)
+                self._dirty[one.need.id] = one
+                one.gain(text)
         for text in lost:
             if not self._held(one, text, movers):
                 self._operations.members += 1
-                self._lose(one, text)
+                self._dirty[one.need.id] = one
+                one.lose(text)
 
     def _held(self, one: NeededSet, text: str, without: Collection[int] = ()) -> bool:
         """Whether an item, but for these, contributes a member."""
@@ -322,26 +319,6 @@ class SetTable:
             if one.followed.selector.matches(population.labels(population.label_set_of[item])):
                 return True
         return False
-
-    def _gain(self, one: NeededSet, text: str) -> None:
-        one.size += 1
-        self._dirty[one.need.id] = one
-        if not one.announced:
-            one.members.add(text)
-        elif text in one.removed:
-            one.removed.discard(text)
-        else:
-            one.added.add(text)
-
-    def _lose(self, one: NeededSet, text: str) -> None:
-        one.size -= 1
-        self._dirty[one.need.id] = one
-        if not one.announced:
-            one.members.discard(text)
-        elif text in one.added:
-            one.added.discard(text)
-        else:
-            one.removed.add(text)
 
     # -- in steps ------------------------------------------------------------------------------
 
