@@ -41,20 +41,6 @@ class Memory(Protocol):
         """Whether it has a version of the object, and another one than this."""
 
 
-class Forgetful:
-    """A memory that does not outlive a restart."""
-
-    def keep(self, key: ResourceKey, revision: int, raw: bytes) -> None:
-        """Nothing is kept."""
-
-    def forget(self, key: ResourceKey) -> None:
-        """There is nothing to forget."""
-
-    def has_other(self, key: ResourceKey, revision: int, raw: bytes) -> bool:
-        """It has none."""
-        return False
-
-
 class Remembered(NamedTuple):
     """A version that was readable before this start."""
 

@@ -14,9 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from felix.agent import Agent, Paths
-from felix.calc.last_readable import Forgetful, LastReadable, Remembered
-from felix.reports.metrics import of_unreadable
-from felix.reports.prometheus_text import text
+from felix.calc.last_readable import LastReadable, Remembered
+from felix.reports.metrics import of_unreadable, text
 from libcalico.datastore.etcd.entries import entry_of
 from libcalico.datastore.interface import Entry
 from libcalico.datastore.syncer import SyncBatch, Update
@@ -48,6 +47,20 @@ def garbage(key: ResourceKey, revision: int) -> Entry:
 
 def good(revision: int, uid: str = "") -> Entry:
     return stored(GNP, revision, {"selector": "has(x)", "order": revision}, uid)
+
+
+class Forgetful:
+    """A memory that does not outlive a restart."""
+
+    def keep(self, key: ResourceKey, revision: int, raw: bytes) -> None:
+        """Nothing is kept."""
+
+    def forget(self, key: ResourceKey) -> None:
+        """There is nothing to forget."""
+
+    def has_other(self, key: ResourceKey, revision: int, raw: bytes) -> bool:
+        """It has none."""
+        return False
 
 
 class Remembering(Forgetful):
