@@ -20,7 +20,7 @@ from felix.explain.answering import chains_of_denials, decide, denials, length, 
 from felix.explain.matching import Matcher
 from felix.explain.places import endpoint_chain
 from felix.explain.stations import NORMAL, TABLES
-from felix.reports.audit import astray, kernels_way, unenforced, unlike_datastore
+from felix.reports.audit import kernel_lookup, misrouted, unenforced, unlike_datastore
 from felix.reports.denials import KeptCounts
 from felix.rules.inputs import RuleSettings
 from felix.rules.model import Chain

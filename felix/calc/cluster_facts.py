@@ -50,7 +50,7 @@ class ClusterFacts:
         return members(version, (a for node in self.nodes.values() for a in node.addresses))
 
     def vtep_members(self, version: int) -> frozenset[str]:
-        """Members of the set of those who may send VXLAN to this node: all other nodes.
+        """Members of the set of nodes that may send VXLAN to this node: all others.
 
         Not only those whose tunnel address is known here: they may know ours before.
         """

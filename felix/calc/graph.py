@@ -14,7 +14,7 @@ Tested in tests/felix/calc/test_graph.py.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Any, TypeVar
 
@@ -292,27 +292,6 @@ class Calculator:
     def routed(self) -> frozenset[IPNetwork]:
         """Where pods may have addresses: all pools, and the nodes' blocks in none (PLR-1)."""
         return frozenset(p.network for p in self.pools.values()) | self._standalone.networks
-
-    def pool_members(self, version: int) -> frozenset[str]:
-        """Members of the set of all pools: wherever pods may have addresses."""
-        return members(version, self.routed)
-
-    def masqueraded_members(self, version: int) -> frozenset[str]:
-        """Members of the set of pools with `natOutgoing`."""
-        pools = self.pools.values()
-        return members(version, (pool.network for pool in pools if pool.nat_outgoing))
-
-    def host_members(self, version: int) -> frozenset[str]:
-        """Members of the set of all nodes' addresses."""
-        return members(version, (a for node in self.nodes.values() for a in node.addresses))
-
-    def vtep_members(self, version: int) -> frozenset[str]:
-        """Members of the set of nodes that may send VXLAN to this node: all others.
-
-        Not only those whose tunnel address is known here: they may know ours before.
-        """
-        others = (node for name, node in self.nodes.items() if name != self.node)
-        return members(version, (address for node in others for address in node.addresses))
 
 
 def _put(table: dict[K, V], key: K, value: V | None) -> bool:

@@ -49,7 +49,7 @@ class EndpointRows:
         self._seen_own = set()
         self._calc.endpoints.listing_begins()
 
-    def take(self, rows: Sequence[Row]) -> None:
+    def apply_rows(self, rows: Sequence[Row]) -> None:
         """Apply rows of the datastore."""
         remote, own, node = self._remote, self._own, self._calc.node
         endpoints = self._calc.endpoints

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 
+from libcalico.datastore.capabilities import pages_of
 from libcalico.datastore.interface import (
     ABSENT,
     CommitConflict,
@@ -15,7 +16,6 @@ from libcalico.datastore.interface import (
     Entry,
     Put,
     Selection,
-    pages_of,
 )
 from libcalico.errors import DatastoreError, MuslinError
 from libcalico.model.keys import ResourceKey

@@ -76,7 +76,7 @@ def test_a_policy_that_becomes_unreadable_stays_as_it_was(api: ApiServer, tmp_pa
             assert in_force(agent) == "role == 'a'"
         async with following(api, tmp_path) as agent:
             assert in_force(agent) == "role == 'a'"
-            told = agent._readable.unreadable[KEY].message
+            told = agent.objects.readable.unreadable[KEY].message
             assert f"revision {good} is in force; revision {bad} is stored" in told
             policy(api, "role == 'b'")
             await kdd.until(lambda: in_force(agent) == "role == 'b'")

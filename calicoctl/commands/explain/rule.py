@@ -51,8 +51,8 @@ def rule(
     world = asyncio.run(reading.read_world(options_of(config, allow_version_mismatch, context)))
     rule_meanings = reverse.meanings(world, name, int(ip_version))
     if number is not None:
-        found = [chain_meaning.only(each, number) for each in found]
+        rule_meanings = [chain_meaning.only(each, number) for each in rule_meanings]
     if output == "json":
-        click.echo(json.dumps([chain_meaning.as_tree(each) for each in found], indent=2))
+        click.echo(json.dumps([chain_meaning.as_tree(each) for each in rule_meanings], indent=2))
     else:
         click.echo(text.meaning_text(rule_meanings), nl=False)

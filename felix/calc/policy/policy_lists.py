@@ -13,7 +13,7 @@ from itertools import groupby
 from felix.calc.policy.facts import PolicyFacts, Stage
 from felix.calc.policy_model import EndpointPolicy, Run, TierView
 from libcalico.model import Tier
-from libcalico.model.validation.checks import SINGLE_LABEL
+from libcalico.model.validation.kubernetes_names import SINGLE_LABEL
 
 
 @dataclass(frozen=True, slots=True)

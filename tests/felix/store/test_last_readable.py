@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from felix.agent import Agent, Paths
 from felix.calc.last_readable import LastReadable, Remembered
-from felix.reports.metrics import of_unreadable, text
+from felix.reports.metrics import of_unreadable
+from felix.reports.prometheus_text import text
 from libcalico.datastore.etcd.entries import entry_of
 from libcalico.datastore.interface import Entry
 from libcalico.datastore.syncer import SyncBatch, Update
