@@ -23,11 +23,12 @@ from socket import AF_INET, AF_UNSPEC
 
 from linux import rtnl
 from linux.errors import KernelError
-from linux.link_values import INET_CONF, INFO, Link, checked_name, decode, differing_conf, index_of
+from linux.link_values import INET_CONF, INFO, checked_name, index_of
+from linux.link_values import Link as Link
+from linux.link_values import decode as decode
+from linux.link_values import differing_conf as differing_conf
 from linux.netlink import wire as m
 from linux.netlink.socket import Socket
-
-__all__ = ["Link", "decode", "differing_conf"]  # from linux.link_values, for callers of this
 
 Which = int | str
 

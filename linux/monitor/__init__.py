@@ -3,14 +3,10 @@
 Public: `Monitor` and the groups that it listens to; events in `linux.monitor.events`.
 """
 
-from linux.monitor.monitor import (
-    ADDRESSES,
-    EVERYTHING,
-    LINKS,
-    NEIGHBOURS,
-    ROUTES,
-    SETTINGS,
-    Monitor,
-)
-
-__all__ = ["ADDRESSES", "EVERYTHING", "LINKS", "NEIGHBOURS", "ROUTES", "SETTINGS", "Monitor"]
+from linux.monitor.monitor import ADDRESSES as ADDRESSES
+from linux.monitor.monitor import EVERYTHING as EVERYTHING
+from linux.monitor.monitor import LINKS as LINKS
+from linux.monitor.monitor import NEIGHBOURS as NEIGHBOURS
+from linux.monitor.monitor import ROUTES as ROUTES
+from linux.monitor.monitor import SETTINGS as SETTINGS
+from linux.monitor.monitor import Monitor as Monitor
