@@ -4,7 +4,7 @@
 namespace use `linux.netns.run_in(fd, lambda: sysctl.set(...))`. Interface names may hold dots;
 names here use "/" as separator ("net/ipv4/conf/eth0.5/rp_filter"), so they need no escape.
 
-A container that is not privileged has /proc/sys read-only, with any capabilities. Our manifest
+A container that is not privileged has /proc/sys read-only, even with all capabilities. Our manifest
 mounts the host's /proc/sys/net at /host/proc/sys/net as well; where that is, `net/` is found there:
 the kernel shows it for the reading thread's network namespace all the same.
 
