@@ -22,6 +22,11 @@ ROOMS = ("linux", "libcalico", "ipam", "felix", "bgp", "cni", "controllers", "no
 LARGE, MEDIUM = 450, 250
 LONG_FUNCTION, WIDE_CLASS, COMPLEX, FULL_FOLDER = 60, 20, 20, 25
 VAGUE = frozenset(("found", "wanted", "held", "told"))
+SHARE = 0.9
+"""Of the files so many must be shorter than `MEDIUM`."""
+MOST = {"vague names": 100, "Any": 150, "take": 3, "pronouns": 19}
+"""Budgets: uses of names that name nothing, of `Any`, files that define `take`, and the words
+nobody, somebody, anybody, whoever, whatever in docstrings, comments and docs."""
 
 Source = Mapping[str, str]
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -70,6 +75,35 @@ def report(root: Path, names: list[Path]) -> list[str]:
         *wide_classes(source),
         *full_folders(source),
     ]
+
+
+def complaints(root: Path, names: list[Path]) -> list[str]:
+    """What `./run lint` refuses of these counts."""
+    source = product(root, names)
+    lengths = {name: len(text.splitlines()) for name, text in source.items()}
+    small = sum(length < MEDIUM for length in lengths.values())
+    wrong = [f"{name}: {n} lines, at most {LARGE}" for name, n in lengths.items() if n > LARGE]
+    if small < SHARE * len(lengths):
+        wrong.append(f"{len(lengths) - small} of {len(lengths)} files have {MEDIUM} lines or more")
+    wrong += [f"{one}: over {LONG_FUNCTION} lines" for one in long_functions(source)]
+    wrong += [f"{one}: over {WIDE_CLASS} attributes" for one in wide_classes(source)]
+    wrong += [f"{one}, at most {FULL_FOLDER}" for one in full_folders(source)]
+    if many := complex_functions(root, list(source)):
+        wrong.append(f"{many} functions are more complex than {COMPLEX}: ruff's C901 names them")
+    remarks = sum(prose.pronouns(prose.remarks(text)) for text in source.values())
+    counts = {
+        "vague names": sum(uses(text, VAGUE) for text in source.values()),
+        "Any": sum(uses(text, {"Any"}) for text in source.values()),
+        "take": len(definers(source, "take")),
+        "pronouns": remarks + sum(prose.pronouns(text) for text in prose.pages(root).values()),
+    }
+    wrong += over_budget(counts)
+    return wrong
+
+
+def over_budget(counts: Mapping[str, int]) -> list[str]:
+    """Complaints about counts that are larger than their budget. Pure."""
+    return [f"{what}: {n}, at most {MOST[what]}" for what, n in counts.items() if n > MOST[what]]
 
 
 def long_functions(source: Source) -> list[str]:

@@ -213,6 +213,7 @@ def main() -> None:
     documented = listed.texts(*invariants.PATTERNS)
     looks = (
         ("file sizes", sizes()),
+        ("what a reader stumbles over", counters.complaints(ROOT, python_files())),
         ("tests that docstrings name", strays()),
         ("tests of product files", untested()),
         ("import circles", circles()),

@@ -58,3 +58,21 @@ def test_the_product_is_the_shipped_rooms_without_generated_stubs(tmp_path: Path
         path.parent.mkdir(exist_ok=True)
         path.write_text("x = 1\n")
     assert counters.product(tmp_path, paths) == {"felix/a.py": "x = 1\n"}
+
+
+def test_a_count_is_refused_above_its_budget_only() -> None:
+    most = counters.MOST["take"]
+    assert counters.over_budget({"take": most}) == []
+    assert counters.over_budget({"take": most + 1}) == [f"take: {most + 1}, at most {most}"]
+
+
+def test_a_tree_with_a_large_file_and_a_long_function_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "felix").mkdir()
+    for page in ("README.md", "CONTRIBUTING.md"):
+        (tmp_path / page).touch()
+    body = "".join(f"    x = {n}\n" for n in range(counters.LARGE))
+    path = tmp_path / "felix" / "a.py"
+    path.write_text(f"def f():\n{body}")
+    wrong = counters.complaints(tmp_path, [path])
+    assert f"felix/a.py: {counters.LARGE + 1} lines, at most {counters.LARGE}" in wrong
+    assert "felix/a.py:1: f: over 60 lines" in wrong
