@@ -143,10 +143,10 @@ class Watcher:
     async def _look(self, store: Datastore) -> None:
         """Compare the kernel with the datastore; store what changed. Raises MuslinError."""
         if self._source is not None:
-            # An API that is away says nothing about the address.
-            told = await self._source()
-            self._internal = told or self._internal
-            self._silent = told is None and not self._internal
+            # An API that does not answer changes no address.
+            internal = await self._source()
+            self._internal = internal or self._internal
+            self._silent = internal is None and not self._internal
         entry = await store.get(ResourceKey.to(Node, self._name))
         self.looked += 1
         if entry is None:
