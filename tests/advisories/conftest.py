@@ -11,7 +11,8 @@ from functools import partial
 import pytest
 
 from tests.felix.in_kernel import BACKENDS, mode
-from tests.felix.world import Pod, World, eventually, make_world
+from tests.felix.world import Pod, World, make_world
+from tests.support.patience import wait_for
 
 OUTSIDE, OUTSIDE6 = "10.99.7.2", "2001:db8:7::2"
 CARELESS = (
@@ -49,7 +50,7 @@ def careless(backend: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         for number, name in enumerate("ab", 1):
             world.add_pod(name, f"cali0{name}", f"10.65.0.{number}", f"fd65::{number}")
         for pod in world.pods:
-            eventually(partial(reaches_outside, pod))
+            wait_for(partial(reaches_outside, pod))
         yield world
 
 

@@ -18,8 +18,9 @@ import pytest_asyncio
 from libcalico.datastore.interface import Put
 from libcalico.model import FelixConfiguration, FelixConfigurationSpec, Metadata, ResourceKey
 from tests.cni.test_annotations import annotated
-from tests.cni.world import NODE, World, node_world, pod_namespace, result_of, until
+from tests.cni.world import NODE, World, node_world, pod_namespace, result_of
 from tests.support.netns import Namespace
+from tests.support.patience import until
 
 pytestmark = pytest.mark.asyncio
 VICTIM = "10.99.1.77"
@@ -89,9 +90,9 @@ async def test_prefixes_have_no_effect_unless_felix_allows_them(
     """Packets: tests/felix/kernel/test_confined.py."""
     config = annotated(allowedSourcePrefixes=["192.0.2.0/24"]) | WAITING
     result_of(await serving.add(pod, config=config))
-    await until(lambda: "workloadSourceSpoofing is not Any" in conditions(serving), 20)
+    await until(lambda: "workloadSourceSpoofing is not Any" in conditions(serving))
     await configure(serving, workloadSourceSpoofing="Any")
-    await until(lambda: "workloadSourceSpoofing" not in conditions(serving), 20)
+    await until(lambda: "workloadSourceSpoofing" not in conditions(serving))
     assert (await serving.delete(pod)).status == 0
     await configure(serving)
 
@@ -103,13 +104,13 @@ async def test_the_plugins_word_is_not_enough_for_a_floating_address(
     """Allowed in the network configuration alone: the pod runs, and nothing leads to it."""
     config = annotated(ALLOWED, floatingIPs=[VICTIM]) | WAITING
     result_of(await serving.add(pod, config=config))
-    await until(lambda: "floatingIPs is not Enabled" in conditions(serving), 20)
+    await until(lambda: "floatingIPs is not Enabled" in conditions(serving))
     assert VICTIM not in rules(serving)
     await configure(serving, floatingIPs="Enabled")
-    await until(lambda: f"-d {VICTIM}/32" in rules(serving), 20)
+    await until(lambda: f"-d {VICTIM}/32" in rules(serving))
     serving.space.run("ping", "-c", "1", "-W", "60", VICTIM)
     await configure(serving)
-    await until(lambda: VICTIM not in rules(serving), 20)
+    await until(lambda: VICTIM not in rules(serving))
     assert (await serving.delete(pod)).status == 0
 
 

@@ -19,11 +19,12 @@ from pathlib import Path
 import pytest
 
 from tests.bgp.session_lab import RawPeer
-from tests.bgp.world import ROUTER, Node, World, cluster, eventually
+from tests.bgp.world import ROUTER, Node, World, cluster
 from tests.k8s import binaries
 from tests.lab_scenarios.relay import relayed_into
 from tests.support import bgp_wire as wire
 from tests.support.apiserver import ADMIN, ApiServer
+from tests.support.patience import wait_for
 
 MUTE, HALF, OPENED, LATE = (IPv4Address(f"10.99.0.{number}") for number in range(101, 105))
 NODE = IPv4Address("10.99.0.1")
@@ -54,7 +55,7 @@ def world() -> Iterator[World]:
         world.block("n2", "10.65.2.0/26")
         world.start_bird()
         world.nodes["n1"].start()
-        eventually("the router's session", lambda: is_up(world, ROUTER), 60)
+        wait_for(lambda: is_up(world, ROUTER), "the router's session")
         yield world
 
 
@@ -85,7 +86,7 @@ def half_open(sources: list[IPv4Address]) -> None:
 
 async def until(check: Callable[[], object], what: str) -> None:
     """Poll in a thread: the check reads files and starts programs."""
-    await asyncio.to_thread(eventually, what, check, 40.0)
+    await asyncio.to_thread(wait_for, check, what)
 
 
 @pytest.mark.promise("ADV-5")
@@ -220,11 +221,11 @@ def test_ranges_alone_are_announced_and_only_while_they_are_configured(world: Wo
         return {each for each in world.bird_routes() if not each.startswith(("10.65.", "10.200."))}
 
     configure(RANGE, BALANCERS)
-    eventually("both", lambda: told() == {RANGE, BALANCERS})
+    wait_for(lambda: told() == {RANGE, BALANCERS}, "both")
     configure(BALANCERS)
-    eventually("one", lambda: told() == {BALANCERS})
+    wait_for(lambda: told() == {BALANCERS}, "one")
     configure()
-    eventually("none", lambda: told() == set())
+    wait_for(lambda: told() == set(), "none")
 
 
 @contextmanager
@@ -272,7 +273,7 @@ def test_a_services_address_outside_the_ranges_is_announced_by_nobody(
                 kind = "application/merge-patch+json"
                 api.call("PATCH", f"{path}/{name}/status", status, content=kind)
                 api.slice(f"{name}-1", name, ["10.65.1.5"], [80], node="n1")
-            eventually("the one inside", lambda: f"{IN_RANGE}/32" in world.bird_routes(), 60)
+            wait_for(lambda: f"{IN_RANGE}/32" in world.bird_routes(), "the one inside")
             assert f"{OUTSIDE}/32" not in world.bird_routes()
     finally:
         api.stop()

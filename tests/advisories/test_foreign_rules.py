@@ -19,7 +19,8 @@ import pytest
 from tests.advisories.conftest import OUTSIDE, OUTSIDE6
 from tests.advisories.traffic import Stream, flowing
 from tests.felix.in_kernel import NFTABLES
-from tests.felix.world import NODE, World, eventually
+from tests.felix.world import NODE, World
+from tests.support.patience import wait_for
 
 ROUNDS = 40 if os.environ.get("MUSLIN_FULL_SIZE") else 2
 SOMEBODY = """\
@@ -159,13 +160,13 @@ def test_a_foreign_rule_never_rests(somebody: World, backend: str) -> None:
             spec = {"selector": "all()", "types": ["Ingress"], "ingress": [rule]}
             world.put("globalnetworkpolicies", "churn", "GlobalNetworkPolicy", spec)
             world.put_endpoint("b", b, labels={"round": str(number)})
-            eventually(partial(written, world, str(7000 + number)))
+            wait_for(partial(written, world, str(7000 + number)))
             assert foreign(world) == before, f"after commit {number}"
         world.put("hostendpoints", "h", "HostEndpoint",
                   {"node": NODE, "interfaceName": "eth0", "profiles": ["kns.default"]})  # fmt: skip
-        eventually(lambda: world.chain("cali-fh-eth0"))
+        wait_for(lambda: world.chain("cali-fh-eth0"))
         world.kernel.flush("cali-FORWARD")
-        eventually(lambda: "cidr-block" in world.chain("cali-FORWARD"))
+        wait_for(lambda: "cidr-block" in world.chain("cali-FORWARD"))
         assert foreign(world) == before, "after a repair"
         world.delete("hostendpoints", "h")
         world.delete("globalnetworkpolicies", "churn")
@@ -177,9 +178,9 @@ def test_a_foreign_rule_never_rests(somebody: World, backend: str) -> None:
         other_back_end(world, backend)
         assert foreign(world) == before, "after the other back end and home again"
         traffic.wait("to 7700")
-        eventually(lambda: all(come(world, port) > 50 for port in PORTS))
+        wait_for(lambda: all(come(world, port) > 50 for port in PORTS))
     for port in PORTS:
         assert traffic.arrived[f"to {port}"] == 0, port
         # Nothing is sent any more; what has come is on its way through the rules for a moment.
         came = come(world, port)
-        eventually(lambda n=came, p=port: dropped(world, p) >= n, what=f"{came} to {port}")  # type: ignore[misc]
+        wait_for(lambda n=came, p=port: dropped(world, p) >= n, f"{came} to {port}")  # type: ignore[misc]

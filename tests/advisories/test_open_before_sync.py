@@ -15,7 +15,8 @@ import pytest
 
 from tests.advisories.conftest import OUTSIDE
 from tests.advisories.traffic import Stream, Traffic, flowing
-from tests.felix.world import NODE, World, eventually
+from tests.felix.world import NODE, World
+from tests.support.patience import wait_for
 
 UNSYNCED_SECONDS = 1.5
 SHUT = {"types": ["Ingress"], "ingress": [{"action": "Deny"}]}
@@ -69,14 +70,14 @@ def shut(traffic: Traffic) -> int:
 def test_what_was_shut_is_shut_until_felix_knows_better(guarded: World) -> None:
     world = guarded
     with flowing(streams(world)) as traffic:
-        eventually(lambda: traffic.silent("pod shut", "pod shut 6", running="pod open"))
-        eventually(lambda: traffic.silent("node shut", running="node open"))
+        wait_for(lambda: traffic.silent("pod shut", "pod shut 6", running="pod open"))
+        wait_for(lambda: traffic.silent("node shut", running="node open"))
         traffic.arrived.clear()
         for _ in range(TIMES):
             world.stop_felix(signal.SIGKILL)
             world.etcd.stop()
             world.start_felix()
-            eventually(lambda: world.get("/liveness")[0] == 200, 10)
+            wait_for(lambda: world.get("/liveness")[0] == 200)
             time.sleep(UNSYNCED_SECONDS)
             traffic.wait("pod open", 50)
             traffic.wait("node open", 50)
@@ -115,7 +116,7 @@ def test_what_came_while_felix_was_dead_is_never_open(guarded: World) -> None:
         traffic.tried("shut")
     assert traffic.arrived["shut"] == 0
     world.delete_endpoint("new")
-    eventually(lambda: not world.chain("cali-fw-cali0late"))
+    wait_for(lambda: not world.chain("cali-fw-cali0late"))
 
 
 @pytest.mark.promise("ADV-10")
@@ -128,7 +129,7 @@ def test_policy_that_was_tightened_meanwhile_opens_nothing_else(guarded: World) 
         Stream("pod shut", world.outside, b.space, b.address, 7801),
     ]
     with flowing(watched) as traffic:
-        eventually(lambda: traffic.silent("pod shut", running="pod open"))
+        wait_for(lambda: traffic.silent("pod shut", running="pod open"))
         traffic.wait("pod open")
         traffic.arrived.clear()
         world.stop_felix(signal.SIGKILL)
@@ -136,7 +137,7 @@ def test_policy_that_was_tightened_meanwhile_opens_nothing_else(guarded: World) 
         world.put("globalnetworkpolicies", "shut", "GlobalNetworkPolicy", spec)
         world.start_felix()
         world.wait_ready()
-        eventually(lambda: ended(traffic, "pod open"))
+        wait_for(lambda: ended(traffic, "pod open"))
         world.stop_felix(signal.SIGKILL)
         world.delete("globalnetworkpolicies", "shut")
         world.start_felix()

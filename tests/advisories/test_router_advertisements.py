@@ -13,9 +13,9 @@ from contextlib import contextmanager
 import pytest
 
 from tests.felix import frames
-from tests.felix.world import World, eventually
+from tests.felix.world import World
 from tests.support.netns import Namespace
-from tests.support.patience import HANG
+from tests.support.patience import HANG, wait_for
 
 ROUTER, PREFIX = "fe80::bad", "2001:db8:bad"
 
@@ -60,7 +60,7 @@ def test_the_frames_are_good(careless: World) -> None:
         for space in (node, outside):
             space.run("ip", "link", "set", "lan0", "up")
         with advertising(outside, "lan0"):
-            eventually(lambda: "lan0" in believed(careless) and PREFIX in believed(careless))
+            wait_for(lambda: "lan0" in believed(careless) and PREFIX in believed(careless))
     finally:
         node.run("ip", "link", "del", "lan0")
     assert not believed(careless)
@@ -88,10 +88,10 @@ def test_not_even_while_its_interface_is_new(careless: World) -> None:
         for _ in range(20):
             assert not believed(careless)
         careless.put_endpoint("new", new)
-        eventually(lambda: careless.route("10.65.0.9/32"))
+        wait_for(lambda: careless.route("10.65.0.9/32"))
         assert not believed(careless)
         careless.delete_endpoint("new")
-        eventually(lambda: not careless.route("10.65.0.9/32"))
+        wait_for(lambda: not careless.route("10.65.0.9/32"))
         assert not believed(careless)
 
 

@@ -24,7 +24,8 @@ from calicoctl.node import program
 from libcalico.process import paths
 from tests.cni.executable import BUILDS, Done
 from tests.cni.supervised import Supervisor, supervised
-from tests.cni.world import FelixPeer, World, changed, node_world, pod_namespace, result_of, until
+from tests.cni.world import FelixPeer, World, changed, node_world, pod_namespace, result_of
+from tests.support.patience import until
 
 CANARY = "c4nary-t0ken-of-the-configuration"
 SPELLINGS = (CANARY, base64.b64encode(CANARY.encode()).decode().rstrip("="))
@@ -122,7 +123,7 @@ async def test_no_canary_anywhere(
         ear.hear(await node.delete(pod, config=SECRETS))
         assert list(node.settings.pending.iterdir())
         node.etcd.start()
-        await until(lambda: not list(node.settings.pending.glob("*.json")), 40)
+        await until(lambda: not list(node.settings.pending.glob("*.json")))
     assert ear.codes >= {0, 6, 7, 11}, ear.codes
 
     log = (node.folder / "cni.log").read_text()

@@ -18,8 +18,8 @@ import pytest
 
 from tests.advisories.conftest import OUTSIDE, OUTSIDE6
 from tests.felix import frames
-from tests.felix.world import Pod, World, eventually
-from tests.support.patience import HANG
+from tests.felix.world import Pod, World
+from tests.support.patience import HANG, wait_for
 
 Heard = Callable[[bytes, float], bool]
 LIAR = bytes.fromhex("020000000666")
@@ -92,7 +92,7 @@ def test_a_forged_source_reaches_neither_pod_nor_node_nor_world(
         }
         for what, (to, heard) in targets.items():
             own = f"honest {what} {version}!".encode()
-            eventually(partial(passes, a, version, to, own, heard))
+            wait_for(partial(passes, a, version, to, own, heard))
             for number, source in enumerate(FORGED[version]):
                 mark = f"forged {what} {version} {number}!".encode()
                 send(a, datagram(source, to, mark))

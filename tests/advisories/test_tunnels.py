@@ -14,8 +14,8 @@ import pytest
 
 from tests.advisories.conftest import OUTSIDE, OUTSIDE6
 from tests.felix import frames
-from tests.felix.world import World, eventually
-from tests.support.patience import HANG
+from tests.felix.world import World
+from tests.support.patience import HANG, wait_for
 
 VNI, PORT = 4096, 4789
 NODE = {4: "10.99.7.1", 6: "2001:db8:7::1"}
@@ -61,7 +61,7 @@ def test_a_pods_tunnel_packet_is_not_unwrapped(careless: World, tunnel: int) -> 
             frames.send(careless.outside, kind, packet, to=bytes.fromhex(mac))
             return heard(b"of a node", 0.3)
 
-        eventually(from_a_node, what="a node's tunnel packet is unwrapped")
+        wait_for(from_a_node, "a node's tunnel packet is unwrapped")
         for source in (SENDER[tunnel], NEIGHBOUR[tunnel], NODE[tunnel]):
             for number in range(5):
                 mark = f"of a pod {source} {number}!".encode()

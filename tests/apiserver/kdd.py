@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -22,14 +21,6 @@ def install(api: ApiServer) -> ApiServer:
         crds.install(api)
         _INSTALLED.add(api.url)
     return api
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Wait for it; who calls has a deadline."""
-    while True:
-        if holds():
-            return
-        await asyncio.sleep(0.02)
 
 
 @asynccontextmanager

@@ -28,11 +28,11 @@ from libcalico.datastore.interface import Put, Selection
 from libcalico.model import Metadata, Node, NodeStatus, ResourceKey
 from tests.apiserver.test_pods import READ_PODS, path
 from tests.cni.executable import plugin
-from tests.cni.world import NODE, FelixPeer, World, container_id, node_world, pod_namespace, until
+from tests.cni.world import NODE, FelixPeer, World, container_id, node_world, pod_namespace
 from tests.support.apiserver import ApiServer
 from tests.support.certificates import Authority
 from tests.support.netns import Namespace
-from tests.support.patience import patient
+from tests.support.patience import patient, until
 
 pytestmark = pytest.mark.asyncio
 FIRST_GENERATION = (

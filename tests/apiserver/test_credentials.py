@@ -18,10 +18,10 @@ from libcalico.kubernetes.decoding import Query
 from libcalico.kubernetes.errors import Unauthorized
 from libcalico.kubernetes.reflector import Reflector
 from libcalico.kubernetes.service_objects import ENDPOINT_SLICES
-from tests.apiserver.view import View, until
+from tests.apiserver.view import View
 from tests.support.apiserver import ApiServer
 from tests.support.certificates import Authority
-from tests.support.patience import patient
+from tests.support.patience import patient, until
 
 pytestmark = pytest.mark.asyncio
 READ_SLICES = [
@@ -86,13 +86,13 @@ async def test_a_watch_outlives_the_token_it_began_with(
     try:
         await until(lambda: view.lists)
         forget_account(api, "brief")
-        await until(lambda: "401" in reflector.error, 30)
+        await until(lambda: "401" in reflector.error)
         assert not reflector.connected
         api.slice("meanwhile", "web", ["10.0.0.1"], space=space)
         await asyncio.sleep(0.5)
         assert not view.objects
         api.mount_account(tmp_path, api.account("brief", READ_SLICES))
-        await until(lambda: view.names == {"meanwhile"}, 20)
+        await until(lambda: view.names == {"meanwhile"})
         assert reflector.connected
         assert not view.faults
         # The watch went on where it was.

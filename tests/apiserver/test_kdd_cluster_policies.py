@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -19,7 +19,7 @@ from manifests.variants import CRDS
 from tests.apiserver import kdd
 from tests.support import crds
 from tests.support.apiserver import ApiServer
-from tests.support.patience import patient
+from tests.support.patience import until
 
 pytestmark = pytest.mark.asyncio
 POLICIES = "/apis/policy.networking.k8s.io/v1alpha2/clusternetworkpolicies"
@@ -98,16 +98,11 @@ async def felix(api: ApiServer) -> AsyncIterator[Felix]:
     async with kdd.opened(api) as store:
         task = asyncio.create_task(made.follow(Syncer(store, selections("n1"))))
         try:
-            await eventually(lambda: made.calc.in_sync)
+            await until(lambda: made.calc.in_sync)
             yield made
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-
-
-async def eventually(check: Callable[[], object]) -> None:
-    async with asyncio.timeout(patient(60)):
-        await kdd.until(lambda: bool(check()))
 
 
 async def test_felix_gets_the_nodes_that_the_labels_select_now(cluster: ApiServer) -> None:
@@ -120,23 +115,23 @@ async def test_felix_gets_the_nodes_that_the_labels_select_now(cluster: ApiServe
         assert KEY not in running.calc.policy.conditions
         node(cluster, "e2", "10.1.0.2", edge="yes")
         both = [("Allow", ["10.1.0.1/32", "10.1.0.2/32"]), ("Allow", ["fd00::1/128"])]
-        await eventually(lambda: running.rules == both)
+        await until(lambda: running.rules == both)
         updates = running.updates
         cluster.call(
             "PATCH", f"{NODES}/e2", {"metadata": {"labels": {"other": "x"}}}, content=MERGE
         )
         node(cluster, "e3", "10.1.0.3")
         cluster.delete(f"{NODES}/e1")
-        await eventually(lambda: running.rules == [("Allow", ["10.1.0.2/32"])])
+        await until(lambda: running.rules == [("Allow", ["10.1.0.2/32"])])
         assert running.updates == updates + 1, "what changes nothing is not told"
         # A policy that goes is not told again by a node that changes.
         cluster.delete(f"{POLICIES}/to-edge")
-        await eventually(lambda: running.rules is None)
+        await until(lambda: running.rules is None)
         node(cluster, "e2", "10.1.0.9", edge="yes")
         policy(cluster, "another")
         other = ResourceKey("GlobalNetworkPolicy", "kcnp.another")
-        await eventually(lambda: running.values.get(other))
-        await eventually(lambda: nets(running.values[other]) == [("Allow", ["10.1.0.9/32"])])
+        await until(lambda: running.values.get(other))
+        await until(lambda: nets(running.values[other]) == [("Allow", ["10.1.0.9/32"])])
         assert running.rules is None
 
 
@@ -148,9 +143,9 @@ async def test_a_policy_that_comes_first_opens_nothing_and_denies_until_nodes_ar
     async with felix(cluster) as running:
         assert running.rules is None
         policy(cluster, action="Deny")
-        await eventually(lambda: running.rules == [("Deny", ["10.1.0.1/32"])])
+        await until(lambda: running.rules == [("Deny", ["10.1.0.1/32"])])
         policy(cluster, action="Deny", port=81)
-        await eventually(lambda: running.values[KEY].spec.egress[0].destination.ports == [81])
+        await until(lambda: running.values[KEY].spec.egress[0].destination.ports == [81])
         assert running.rules == [("Deny", ["10.1.0.1/32"])], "nodes stay known"
 
 

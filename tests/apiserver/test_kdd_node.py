@@ -35,7 +35,7 @@ from tests.felix.in_kernel import BACKENDS, mode
 from tests.felix.world import reaches
 from tests.support.apiserver import ApiServer
 from tests.support.netns import Namespace
-from tests.support.patience import HANG, patient
+from tests.support.patience import HANG, patient, until
 
 ROOT = Path(__file__).parents[2]
 PODS = "/api/v1/namespaces/default/pods"
@@ -117,28 +117,28 @@ async def _deleted(node: World, server: ApiServer, environ: dict[str, str]) -> N
 
     try:
         async with asyncio.timeout(4 * HANG):
-            await kdd.until(lambda: node.settings.socket.exists())
+            await until(lambda: node.settings.socket.exists())
             kdd.pod(server, "lives", NODE)
             with pod_namespace() as space, pod_namespace() as other:
                 had = result_of(await node.add(space, "lives"))["ips"]
-                await kdd.until(lambda: keeper._last is not None)
+                await until(lambda: keeper._last is not None)
                 server.delete(path)
                 cluster = daemon.context.cluster
-                await kdd.until(lambda: not cluster.has_node(NODE))
+                await until(lambda: not cluster.has_node(NODE))
                 kdd.pod(server, "new", NODE)
                 refused = await node.add(other, "new")
                 assert refused.error["code"] == 11
                 assert blocks() == 1
                 # The kubelet registers again: without any annotation of ours.
                 kdd.node(server, NODE, "10.99.1.1")
-                await kdd.until(lambda: keeper.written == 1 and cluster.has_node(NODE))
+                await until(lambda: keeper.written == 1 and cluster.has_node(NODE))
                 told = server.call("GET", path)["metadata"]["annotations"]
                 assert told["projectcalico.org/IPv4Address"] == "10.99.1.1/24"
                 assert blocks() == 1
                 # What an operator deletes of a pod that runs is put back.
                 gone()
                 daemon.context.records.comparison_due.set()
-                await kdd.until(lambda: blocks() == 1)
+                await until(lambda: blocks() == 1)
                 fresh = result_of(await node.add(other, "new"))["ips"]
                 assert fresh != had
                 # Without its Pod nothing is, but nobody else gets its address while it runs.
@@ -146,17 +146,17 @@ async def _deleted(node: World, server: ApiServer, environ: dict[str, str]) -> N
                 gone()
                 looked = daemon.restorer.looked
                 daemon.context.records.comparison_due.set()
-                await kdd.until(lambda: daemon.restorer.looked > looked and blocks() == 2)
+                await until(lambda: daemon.restorer.looked > looked and blocks() == 2)
                 handles = f"{kdd.CRD}/ipamhandles"
 
                 def both() -> bool:
                     daemon.context.records.comparison_due.set()
                     return len(server.call("GET", handles)["items"]) == 2
 
-                await kdd.until(both)
+                await until(both)
                 assert (await node.delete(other, "new")).status == 0
                 assert (await node.delete(space, "lives")).status == 0
-                await kdd.until(lambda: blocks() == 0)
+                await until(lambda: blocks() == 0)
     finally:
         for task in running:
             task.cancel()
@@ -207,14 +207,14 @@ async def _running(node: World, environ: dict[str, str]) -> AsyncIterator[Any]:
     store: Any = await connect(apiconfig.from_environment(environ))
     try:
         async with asyncio.timeout(patient(60)):
-            await kdd.until(lambda: felix.socket.exists() or felix.process.poll() is not None)
+            await until(lambda: felix.socket.exists() or felix.process.poll() is not None)
         assert felix.process.poll() is None, (node.folder / "felix.log").read_text()[-3000:]
         chosen = changed(node.settings, felix_socket=felix.socket)
         daemon = Daemon(store, NODE, chosen)
         task = asyncio.create_task(daemon.run())
         try:
             async with asyncio.timeout(patient(30)):
-                await kdd.until(lambda: node.settings.socket.exists() or task.done())
+                await until(lambda: node.settings.socket.exists() or task.done())
             yield store
         finally:
             task.cancel()

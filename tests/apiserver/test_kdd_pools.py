@@ -25,7 +25,7 @@ from libcalico.model import BlockKey, IPPool, IPPoolSpec, Metadata, ResourceKey
 from tests.apiserver import kdd
 from tests.ipam.world import put_pool
 from tests.support.apiserver import ApiServer
-from tests.support.patience import HANG
+from tests.support.patience import HANG, until
 
 KINDS = ("IPPool", "Node", "Block", "BlockAffinity")
 
@@ -95,7 +95,7 @@ async def test_deleted_claims_and_blocks_are_put_back(api: ApiServer) -> None:
         await cluster.wait_in_sync()
         await allocator.perform(Allocate("net.a", {"node": "n1"}))
         api.delete(f"{kdd.CRD}/blockaffinities")
-        await kdd.until(lambda: allocator.restored == 1)
+        await until(lambda: allocator.restored == 1)
         (claim,) = api.call("GET", f"{kdd.CRD}/blockaffinities")["items"]
         assert claim["spec"]["state"] == "confirmed"
         api.delete(f"{kdd.CRD}/ipamblocks")

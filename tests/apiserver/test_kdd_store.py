@@ -44,7 +44,7 @@ from libcalico.model.resources.node import NodeBGPSpec
 from libcalico.model.resources.status import FelixStatus
 from tests.apiserver import kdd
 from tests.support.apiserver import ApiServer
-from tests.support.patience import patient
+from tests.support.patience import patient, until
 
 pytestmark = pytest.mark.asyncio
 POOL = ResourceKey("IPPool", "p1")
@@ -350,7 +350,7 @@ async def test_changes_of_all_feeds_arrive_once_and_in_order(
         async with asyncio.TaskGroup() as group:
             task = group.create_task(follow())
             async with asyncio.timeout(patient(30)):
-                await kdd.until(lambda: syncer.in_sync)
+                await until(lambda: syncer.in_sync)
                 await store.commit([Put(POOL, pool(zone="a"), ABSENT)])
                 cluster.ensure(
                     f"/apis/networking.k8s.io/v1/namespaces/{space}/networkpolicies",
@@ -359,9 +359,9 @@ async def test_changes_of_all_feeds_arrive_once_and_in_order(
                 own = NetworkPolicy(metadata=Metadata(name="mine", namespace=space))
                 key = ResourceKey("NetworkPolicy", "mine", space)
                 await store.commit([Put(key, own, ABSENT)])
-                await kdd.until(lambda: set(seen) == {"p1", "knp.default.k", "mine"})
+                await until(lambda: set(seen) == {"p1", "knp.default.k", "mine"})
                 await store.commit([Delete(key)])
-                await kdd.until(lambda: "mine" not in seen)
+                await until(lambda: "mine" not in seen)
                 assert len(told) == 4, "nothing came twice"
             task.cancel()
 

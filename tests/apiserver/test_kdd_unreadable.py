@@ -14,7 +14,7 @@ from libcalico.datastore.syncer import Syncer
 from libcalico.model import ResourceKey
 from tests.apiserver import kdd
 from tests.support.apiserver import ApiServer
-from tests.support.patience import patient
+from tests.support.patience import patient, until
 
 KEY = ResourceKey("GlobalNetworkPolicy", "default.torn")
 PATH = f"{kdd.CRD}/globalnetworkpolicies"
@@ -48,7 +48,7 @@ async def following(api: ApiServer, folder: Path) -> AsyncIterator[Agent]:
 
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(follow()), group.create_task(agent.objects.readable.run())]
-            await kdd.until(lambda: agent.calc.in_sync)
+            await until(lambda: agent.calc.in_sync)
             yield agent
             for task in tasks:
                 task.cancel()
@@ -72,19 +72,19 @@ def test_a_policy_that_becomes_unreadable_stays_as_it_was(api: ApiServer, tmp_pa
             assert in_force(agent) == "role == 'a'"
             # The definition takes any text; that it is no selector only its reader knows.
             bad = policy(api, "role = 'a'")
-            await kdd.until(lambda: KEY in agent.objects.readable.unreadable)
+            await until(lambda: KEY in agent.objects.readable.unreadable)
             assert in_force(agent) == "role == 'a'"
         async with following(api, tmp_path) as agent:
             assert in_force(agent) == "role == 'a'"
             told = agent.objects.readable.unreadable[KEY].message
             assert f"revision {good} is in force; revision {bad} is stored" in told
             policy(api, "role == 'b'")
-            await kdd.until(lambda: in_force(agent) == "role == 'b'")
+            await until(lambda: in_force(agent) == "role == 'b'")
             assert not agent.objects.readable.unreadable
             policy(api, "role = 'b'")
-            await kdd.until(lambda: KEY in agent.objects.readable.unreadable)
+            await until(lambda: KEY in agent.objects.readable.unreadable)
             api.delete(f"{PATH}/default.torn")
-            await kdd.until(lambda: in_force(agent) is None)
+            await until(lambda: in_force(agent) is None)
             assert not agent.objects.readable.unreadable
 
     async def in_time() -> None:

@@ -18,9 +18,10 @@ import pytest
 
 from tests.felix.in_kernel import mode
 from tests.felix.stage import allow
-from tests.felix.world import NODE, Pod, World, eventually, make_world
+from tests.felix.world import NODE, Pod, World, make_world
 from tests.support.apiserver import ApiServer
 from tests.support.kube_proxy import METRICS_PORT, RANGES, KubeProxy, write_services
+from tests.support.patience import wait_for
 
 SECONDS = 6.0 if os.environ.get("MUSLIN_FULL_SIZE") else 3.0
 STEADY = "10.96.0.17"
@@ -122,10 +123,10 @@ def beside(
             write_services(api)
             proxy.start(proxy_mode, variant)
             world.wait_ready()
-            eventually(node.steady, 30, "the service answers")
+            wait_for(node.steady, "the service answers")
             # kube-proxy put its jumps in front of felix's when it started; that is put right.
             reads = world.rule_reads
-            eventually(lambda: world.rule_reads >= reads + 2)
+            wait_for(lambda: world.rule_reads >= reads + 2)
             yield node
         finally:
             # What waits in accept(2) is woken by this, not by close(2).
@@ -167,8 +168,8 @@ def test_both_rewrite_at_once_and_nothing_is_lost(beside: Node) -> None:
     assert served == rounds, "a connection found rules of one of them missing"
     assert moves > 10
     # Each finds its own last word in the kernel, and all that stood before.
-    eventually(lambda: str(7000 + rounds) in world.chain("cali-pi-gnp/churn"), 20)
-    eventually(lambda: moved_to(moves) in node.table, 20)
+    wait_for(lambda: str(7000 + rounds) in world.chain("cali-pi-gnp/churn"))
+    wait_for(lambda: moved_to(moves) in node.table)
     for service in ("sticky", "port", "near", "fenced", "outer", "empty", "steady"):
         assert f"shop/{service}" in node.table, service
     # Neither ever had to make good what the other had broken.
@@ -185,7 +186,7 @@ def test_felix_mends_its_own_beside_kube_proxy_and_neither_restart_is_felt(besid
     before = node.table
     assert "shop/near" in before
     world.kernel.flush("cali-FORWARD")
-    eventually(lambda: "cidr-block" in world.chain("cali-FORWARD"))
+    wait_for(lambda: "cidr-block" in world.chain("cali-FORWARD"))
     assert node.steady()
     world.stop_felix()
     assert node.steady()
@@ -196,8 +197,8 @@ def test_felix_mends_its_own_beside_kube_proxy_and_neither_restart_is_felt(besid
     assert node.steady()
     hooks = world.kernel.counted("cali-FORWARD")
     node.proxy.start(node.mode, node.variant)
-    eventually(lambda: "Starting service config" in node.proxy.log().rpartition("Proxier")[2], 20)
-    eventually(node.steady)
+    wait_for(lambda: "Starting service config" in node.proxy.log().rpartition("Proxier")[2])
+    wait_for(node.steady)
     after = world.kernel.counted("cali-FORWARD")
     assert all(now >= before for (now, _), (before, _) in zip(after, hooks, strict=True))
     assert after[0][0] > hooks[0][0], "rules that were written anew count from nothing"

@@ -20,8 +20,9 @@ from libcalico.kubernetes.errors import Unreachable
 from libcalico.kubernetes.reflector import Reflector
 from libcalico.kubernetes.service_objects import ENDPOINT_SLICES
 from tests.apiserver.test_credentials import READ_SLICES, forget_account
-from tests.apiserver.view import View, until
+from tests.apiserver.view import View
 from tests.support.apiserver import ADMIN, ApiServer
+from tests.support.patience import until
 
 pytestmark = pytest.mark.asyncio
 VERSION = "client.authentication.k8s.io/v1"
@@ -153,9 +154,9 @@ async def test_a_watch_outlives_a_programs_token(
         plugin.gives(api.account("late", READ_SLICES))
         forget_account(api, "early")
         # The server remembers good tokens for seconds; then it refuses, and the program runs.
-        await until(lambda: plugin.runs == 2, 60)
+        await until(lambda: plugin.runs == 2)
         api.slice("meanwhile", "web", ["10.0.0.1"], space=space)
-        await until(lambda: view.names == {"meanwhile"}, 20)
+        await until(lambda: view.names == {"meanwhile"})
         assert (view.lists, view.faults) == (1, [])
         assert not [error for error in errors if "401" in error]
     finally:
@@ -175,7 +176,7 @@ async def test_requests_and_watches_go_through_the_proxy(
         assert (await who(client))["username"] == "admin"
         await until(lambda: view.lists)
         api.slice("seen", "web", ["10.0.0.1"], space=space)
-        await until(lambda: view.names == {"seen"}, 20)
+        await until(lambda: view.names == {"seen"})
         assert len(proxy.targets) >= 2
         assert set(proxy.targets) == {f"127.0.0.1:{api.port}"}
     finally:

@@ -18,9 +18,8 @@ from cni.request.errors import CNIError
 from cni.request.request import Request
 from libcalico.apiconfig import from_environment
 from libcalico.kubernetes.access import Source, in_cluster
-from tests.apiserver.view import until
 from tests.support.apiserver import ApiServer
-from tests.support.patience import HANG, patient
+from tests.support.patience import HANG, patient, until
 
 pytestmark = pytest.mark.asyncio
 NODE = "node-of-pods"
@@ -213,7 +212,7 @@ async def test_while_the_api_is_away(api: ApiServer, space: str) -> None:
         pods._client._timeout = patience
         pod(api, space, "new")
         assert (await pods.facts(call(space, "new"))).service_account == "robot"
-        await until(lambda: not pods.error, 30)
+        await until(lambda: not pods.error)
 
 
 @pytest.mark.promise("M-239")

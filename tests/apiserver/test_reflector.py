@@ -19,8 +19,9 @@ from libcalico.kubernetes.decoding import EVERYTHING, Page, Query
 from libcalico.kubernetes.objects import Object, Resource
 from libcalico.kubernetes.reflector import Reflector
 from libcalico.process.backoff import Backoff
-from tests.apiserver.view import View, until
+from tests.apiserver.view import View
 from tests.support.apiserver import ApiServer
+from tests.support.patience import until
 
 pytestmark = pytest.mark.asyncio
 MAPS = Resource("v1", "configmaps", Object)
@@ -177,7 +178,7 @@ async def test_a_server_that_says_nothing_is_left_and_found_again(
     async with running(reflector):
         await until(lambda: view.lists)
         api.pause()
-        await until(lambda: not reflector.connected, 5)
+        await until(lambda: not reflector.connected)
         assert view.names == {"one"}
         api.resume()
         put(api, space, "two")
@@ -204,7 +205,7 @@ async def test_a_store_that_was_put_back_is_listed_anew(
         shutil.rmtree(api.etcd.folder / "data")
         shutil.copytree(tmp_path / "data", api.etcd.folder / "data")
         await asyncio.to_thread(api.start)
-        await until(lambda: agrees(api, space, view), 30)
+        await until(lambda: agrees(api, space, view))
         assert view.names >= {"before"}
         assert "lost" not in view.names
 
@@ -229,7 +230,7 @@ async def test_whatever_happens_the_view_comes_to_what_is_there(api: ApiServer, 
                 await asyncio.sleep(chance.random() * 3)
                 api.resume()
             await asyncio.sleep(chance.random() * 0.05)
-        await until(lambda: agrees(api, space, view), 30)
+        await until(lambda: agrees(api, space, view))
     assert not view.faults
 
 

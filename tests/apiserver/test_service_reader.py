@@ -18,9 +18,8 @@ from felix.store.service_reader import ServiceReader
 from libcalico.kubernetes import objects, service_objects
 from libcalico.kubernetes.reflector import Reflector
 from libcalico.process.backoff import Backoff
-from tests.apiserver.view import until
 from tests.support.apiserver import ApiServer
-from tests.support.patience import HANG
+from tests.support.patience import HANG, until
 
 
 @pytest.fixture(autouse=True)

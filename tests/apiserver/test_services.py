@@ -15,8 +15,8 @@ import pytest
 
 from tests.apiserver.test_credentials import READ_SLICES
 from tests.felix.stage import Stage, allow, both, conditions_of, make_stage
-from tests.felix.world import eventually
 from tests.support.apiserver import ApiServer
+from tests.support.patience import wait_for
 
 PORT = 6443
 SERVER, SERVER6 = "10.65.0.3", "fd65::3"
@@ -108,7 +108,7 @@ def test_a_policy_opens_exactly_the_endpoints_of_a_service(cluster: Cluster) -> 
     stage.comes_to(now, gone)
     # While the API is away nothing changes, and that is said.
     api.kill()
-    eventually(lambda: any("what was known stays" in c for c in cluster.conditions()), 15)
+    wait_for(lambda: any("what was known stays" in c for c in cluster.conditions()))
     stage.comes_to(now, gone)
     assert stage.world.ready()
 
@@ -163,11 +163,11 @@ def test_a_restart_while_the_api_is_away_is_closed_until_services_are_known(
     api.kill()
     cluster.restart_felix()
     assert not stage.through(passes, fails)
-    eventually(lambda: any("such rules stay closed" in c for c in cluster.conditions()), 15)
+    wait_for(lambda: any("such rules stay closed" in c for c in cluster.conditions()))
     assert stage.through(passes, fails, "other 4 tcp 80") == {"other 4 tcp 80"}
     api.start()
     stage.comes_to({passes}, {fails}, within=30)
-    eventually(lambda: not cluster.conditions(), 15)
+    wait_for(lambda: not cluster.conditions())
 
 
 def test_a_restart_is_not_felt_where_the_api_answers(cluster: Cluster) -> None:
@@ -189,7 +189,7 @@ def test_without_credentials_rules_stay_closed_and_it_is_said_which_are_missing(
     cluster.to_web()
     cluster.restart_felix()
     stage.comes_to({"other 4 tcp 80"}, {"client 4 tcp 80"}, within=15)
-    said = eventually(cluster.conditions, 15)
+    said = wait_for(cluster.conditions)
     assert "serviceaccount/token" in said[0]
     assert "such rules stay closed" in said[0]
     cluster.log_in()
@@ -202,7 +202,7 @@ def test_an_account_that_may_not_is_told(cluster: Cluster) -> None:
     cluster.to_web()
     cluster.restart_felix()
     try:
-        eventually(lambda: any("cannot list" in c for c in cluster.conditions()), 15)
+        wait_for(lambda: any("cannot list" in c for c in cluster.conditions()))
         stage.comes_to(set(), {"client 4 tcp 80"})
     finally:
         cluster.log_in()
@@ -221,4 +221,4 @@ def test_the_api_is_not_asked_while_no_rule_names_a_service(cluster: Cluster) ->
     cluster.stage.comes_to({"client 4 tcp 80"}, set())
     assert not asks()
     cluster.to_web()
-    eventually(asks, 10)
+    wait_for(asks)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from libcalico.kubernetes.names import Name
 from libcalico.kubernetes.objects import Object
-from tests.support.patience import patient
 
 
 @dataclass
@@ -46,11 +42,3 @@ class View:
     def names(self) -> set[str]:
         """The names, without their namespace."""
         return {name.name for name in self.objects}
-
-
-async def until(check: Callable[[], object], within: float = 15.0) -> None:
-    """Until it is true, while the loop runs."""
-    deadline = time.monotonic() + patient(within)
-    while not check():
-        assert time.monotonic() < deadline, f"not within {within} s"
-        await asyncio.sleep(0.02)

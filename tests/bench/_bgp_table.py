@@ -19,8 +19,9 @@ from libcalico.model.resources.ipam import Block, BlockAffinity
 from tests.bench._felix_world import Json, Store
 from tests.bench.felix import figures, prefixes
 from tests.bgp.routed import FIB, Felix, use_pool
-from tests.bgp.world import ROUTER, Node, World, cluster, eventually
+from tests.bgp.world import ROUTER, Node, World, cluster
 from tests.support.netns import Namespace
+from tests.support.patience import wait_for
 
 PATIENCE = 300.0
 
@@ -65,7 +66,7 @@ def claim(count: int) -> Json:
         n1.start()
         n2.start()
         both = lambda: n1.up(ROUTER, n2.address) and n2.up(ROUTER, n1.address)  # noqa: E731
-        eventually("sessions", both, 40)
+        wait_for(both, "sessions")
         # The connection is made at the first write: from the hub, where etcd is.
         stack.enter_context(world.hub.entered())
         store = Store(f"http://{ROUTER}:2379")
@@ -116,7 +117,7 @@ def _learn_ours(size: int) -> Json:
         felix.start()
         felix.wait()
         node.start()
-        eventually("the session", lambda: node.up(ROUTER), 40)
+        wait_for(lambda: node.up(ROUTER), "the session")
         assert node.process is not None
         assert felix.process is not None
         pids = {"bgp": [node.process.pid], "felix": [felix.process.pid], "exabgp": node.exabgp()}
@@ -142,7 +143,7 @@ protocol bgp hub {{ local {node.address} as 64512; neighbor {ROUTER} as 64500;
         learner = start_bird(node.space, world.directory, "learner", text)
         stack.callback(learner.kill)
         up = lambda: "Established" in world.birdc("show", "protocols", node.name)  # noqa: E731
-        eventually("the session", up, 40)
+        wait_for(up, "the session")
         before = cpu([learner.pid])
         seconds = _enabled(world, node, size)
         used = round(cpu([learner.pid]) - before, 2)
@@ -159,7 +160,7 @@ def _enabled(world: World, node: Node, size: int) -> float:
     begun = time.perf_counter()
     world.birdc("enable", "offered")
     full = lambda: rows(node.space) >= have + size  # noqa: E731
-    eventually(f"{size} routes", full, PATIENCE, 0.02)
+    wait_for(full, f"{size} routes", limit=PATIENCE)
     return time.perf_counter() - begun
 
 
@@ -170,7 +171,7 @@ def start_bird(space: Namespace, folder: Path, name: str, text: str) -> subproce
     with (folder / f"{name}.log").open("ab") as log:
         bird = subprocess.Popen(space.command("bird", "-f", *files), stdout=log, stderr=log)
     control = folder / f"{name}.ctl"
-    eventually(f"BIRD {name}", lambda: control.exists() or bird.poll() is not None, 40, 0.005)
+    wait_for(lambda: control.exists() or bird.poll() is not None, f"BIRD {name}")
     if bird.poll() is not None:
         raise SystemExit(f"BIRD {name} ended: {(folder / f'{name}.log').read_text()}")
     return bird

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from felix import ROUTE_PROTOCOL
-from tests.bgp.world import ROUTER, Node, World, eventually
+from tests.bgp.world import ROUTER, Node, World
 from tests.support.netns import Namespace
-from tests.support.patience import HANG, patient
+from tests.support.patience import HANG, patient, wait_for
 
 LAUNCH = Path(__file__).parent.parent / "felix" / "launch.py"
 OURS = str(ROUTE_PROTOCOL)
@@ -58,7 +58,7 @@ class Felix:
         url = "http://localhost:9099/readiness"
         ask = ("curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", "--noproxy", "*", url)
         ready = lambda: self.node.space.run(*ask, check=False) == "200"  # noqa: E731
-        eventually(f"felix of {self.node.name} is ready", ready, 40)
+        wait_for(ready, f"felix of {self.node.name} is ready")
 
     def stop(self) -> None:
         """Kill it."""

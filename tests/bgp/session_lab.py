@@ -112,16 +112,6 @@ class Heard:
         return {prefix for prefix, _ in self.table(address)}
 
 
-async def until(what: str, check: Callable[[], object], timeout: float = 15) -> None:
-    """Poll; the words stand in the failure."""
-    try:
-        async with asyncio.timeout(patient(timeout)):
-            while not check():  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
-    except TimeoutError:
-        raise AssertionError(f"not within {patient(timeout):g} s: {what}") from None
-
-
 @dataclass
 class Lab:
     """The namespace and what runs in it."""

@@ -13,8 +13,8 @@ from bgp.agent.saved_decisions import SavedDecisions
 from bgp.cluster.services import ServiceBatch
 from bgp.peering.passwords import Passwords, SecretRef
 from tests.bgp.agents import Cluster, node, resource
-from tests.bgp.session_lab import until
 from tests.bgp.test_agent_routing import BLOCKS, POOL, RANGES, Secrets, Services, local_service
+from tests.support.patience import until
 
 pytestmark = pytest.mark.asyncio
 REF = SecretRef("tor", "key")
@@ -49,7 +49,7 @@ class Life:
     async def tell(self, *more: Any) -> None:
         """The datastore answers."""
         await self.cluster.say(*PICTURE, *more)
-        await until("decided", lambda: self.agent.in_sync)
+        await until(lambda: self.agent.in_sync, "decided")
         await self.cluster.calm()
 
     async def serve(self, *nodes: str) -> None:

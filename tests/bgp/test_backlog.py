@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from bgp.speaker.exabgp import protocol
 from bgp.speaker.exabgp.backlog import Backlog
 from bgp.speaker.interface import DownReason, PeerDown, PeerUp
-from tests.bgp.session_lab import BIRD, RAW, Lab, RawPeer, peer, session, static, story, until
+from tests.bgp.session_lab import BIRD, RAW, Lab, RawPeer, peer, session, static, story
 from tests.support import bgp_wire as wire
-from tests.support.patience import wait_for
+from tests.support.patience import until, wait_for
 
 GOOD = wire.ORIGIN + wire.AS_PATH + wire.NEXT_HOP
 
@@ -75,7 +75,7 @@ def test_a_peer_that_floods_loses_its_session_alone() -> None:
         await lab.speaker.configure([peer(BIRD), peer(raw.local, passive=True)])
         await raw.dial()
         await raw.open()
-        await until("both", lambda: lab.heard.up(BIRD, raw.local))
+        await until(lambda: lab.heard.up(BIRD, raw.local), "both")
         # As much in small pieces, with time to read it, is no fault.
         one = wire.message(
             wire.UPDATE, wire.update(attributes=GOOD, reachable=wire.nlri("10.66.0.0/24"))
@@ -84,15 +84,15 @@ def test_a_peer_that_floods_loses_its_session_alone() -> None:
             await raw.send_bytes(one * 100)
             net = f"10.67.{number}.0/24"
             await raw.update(attributes=GOOD, reachable=wire.nlri(net))
-            await until("read", lambda net=net: net in lab.heard.prefixes(raw.local))  # type: ignore[misc]
+            await until(lambda net=net: net in lab.heard.prefixes(raw.local), "read")  # type: ignore[misc]
         assert lab.heard.of(PeerDown) == []
         await raw.send_bytes(one * 2000)
         wait_for(lambda: lab.speaker._backlog._over)  # the loop is held on purpose
-        await until("down", lambda: lab.heard.of(PeerDown, raw.local))
+        await until(lambda: lab.heard.of(PeerDown, raw.local), "down")
         (down,) = lab.heard.of(PeerDown, raw.local)
         assert isinstance(down, PeerDown)
         assert down.reason is DownReason.LIMIT
-        await until("told", lambda: raw.notifications() == [(6, 8)])
+        await until(lambda: raw.notifications() == [(6, 8)], "told")
         ((subject, why),) = lab.speaker.conditions()
         assert subject == f"BGP peer {raw.local}"
         assert "64 KiB" in why

@@ -27,8 +27,7 @@ from bgp.speaker.interface import Announced, Attributes, Family, Origin, PathsRe
 from tests.bgp.agents import Cluster, affinity, node, resource
 from tests.bgp.bird_client import ask, peers
 from tests.bgp.memory_speaker import MemorySpeaker
-from tests.bgp.session_lab import until
-from tests.support.patience import HANG
+from tests.support.patience import HANG, until
 
 N1, TOR = IPv4Address("10.0.0.1"), IPv4Address("10.0.0.253")
 
@@ -59,7 +58,7 @@ async def sockets(folder: Path) -> AsyncIterator[Cluster]:
     agent.control = ControlServer(folder, worlds)
     task = asyncio.create_task(agent.control.run())
     try:
-        await until("sockets", lambda: (folder / "bird6.ctl").exists())
+        await until(lambda: (folder / "bird6.ctl").exists(), "sockets")
         yield cluster
     finally:
         task.cancel()
@@ -227,13 +226,13 @@ async def test_readers_that_do_not_read_and_writers_that_only_write(
                 await other.wait_closed()
         assert agent.control is not None
         clients = agent.control._clients
-        await until("they left", lambda: not clients)
+        await until(lambda: not clients, "they left")
         # Now that nobody else is there whom a slow machine could cut off:
         monkeypatch.setattr(birdctl, "STALLED", 0.2)
         _, other = await asyncio.open_unix_connection(str(ctl))
         other.write(b"show route all\n")
-        await until("it is there", lambda: clients)
-        await until("cut off", lambda: not clients)
+        await until(lambda: clients, "it is there")
+        await until(lambda: not clients, "cut off")
         other.close()
         with contextlib.suppress(ConnectionError):
             await other.wait_closed()
@@ -275,14 +274,14 @@ async def test_a_bird_that_runs_is_left_alone(tmp_path: Path) -> None:
     async with sockets(tmp_path) as cluster:
         control = cluster.agents["n1"].control
         assert control is not None
-        await until("said", lambda: 4 in control.trouble)
+        await until(lambda: 4 in control.trouble, "said")
         assert path.stat().st_ino == inode
         conditions: Any = describe(cluster.agents["n1"])["conditions"]
         assert any("is a BIRD running?" in each["reason"] for each in conditions)
         assert await peers(tmp_path / "bird6.ctl", ":")
         other.close()
         await other.wait_closed()
-        await until("taken over", lambda: not control.trouble)
+        await until(lambda: not control.trouble, "taken over")
         assert await peers(path, ".")
     assert json.dumps(control.conditions()) == "[]"
 

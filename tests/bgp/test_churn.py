@@ -14,7 +14,8 @@ from contextlib import ExitStack
 import pytest
 
 from tests.bgp.routed import OURS, Felix, Stream, kernel_table, use_pool
-from tests.bgp.world import ROUTER, Node, World, cluster, eventually
+from tests.bgp.world import ROUTER, Node, World, cluster
+from tests.support.patience import wait_for
 
 FULL = bool(os.environ.get("MUSLIN_FULL_SIZE"))
 KILLS = 20 if FULL else 3
@@ -42,7 +43,7 @@ class Churn:
     def goes_on(self) -> None:
         """Wait until some more has changed."""
         least = self.turns + 4
-        eventually("churn", lambda: self.turns > least)
+        wait_for(lambda: self.turns > least, "churn")
 
     def _run(self) -> None:
         while not self._ended.wait(0.02):
@@ -115,10 +116,10 @@ def test_killed_during_churn(secret: str) -> None:
         n2.start()
         felix.wait()
         churn = Churn(world, n2)
-        eventually("sessions", lambda: n1.up(ROUTER, n2.address) and n2.up(ROUTER, n1.address), 40)
+        wait_for(lambda: n1.up(ROUTER, n2.address) and n2.up(ROUTER, n1.address), "sessions")
         all_there = lambda: learned(n1, n2) == wanted(steady, churn, n2)  # noqa: E731
-        eventually("routes", all_there, 30)
-        eventually("the router's", lambda: "10.65.1.0/26" in world.kernel_routes())
+        wait_for(all_there, "routes")
+        wait_for(lambda: "10.65.1.0/26" in world.kernel_routes(), "the router's")
         ways = [
             Stream(n1.space, n2.space, "10.65.2.1"),
             Stream(world.hub, n1.space, "10.65.1.1"),
@@ -134,9 +135,9 @@ def test_killed_during_churn(secret: str) -> None:
                     n1.start()
                     if turn % 3 == 2:
                         continue  # killed again while it starts
-                    eventually("sessions", lambda: n1.up(ROUTER, n2.address), 40)
-            eventually("sessions", lambda: n1.up(ROUTER, n2.address), 40)
-            eventually("converged", all_there, 40)
+                    wait_for(lambda: n1.up(ROUTER, n2.address), "sessions")
+            wait_for(lambda: n1.up(ROUTER, n2.address), "sessions")
+            wait_for(all_there, "converged")
         for way in ways:
             assert way.sent > 50
             assert (way.refused, way.lost) == ([], []), f"to {way.address}: of {way.sent}"
@@ -147,4 +148,4 @@ def test_killed_during_churn(secret: str) -> None:
         assert kernel_table(n1.space) == {}
         felix.start()
         n1.start()
-        eventually("a fresh start", lambda: kernel_table(n1.space) == converged, 40)
+        wait_for(lambda: kernel_table(n1.space) == converged, "a fresh start")

@@ -12,7 +12,8 @@ import pytest
 
 from bgp.speaker.exabgp import child_command
 from bgp.speaker.interface import PeerDown
-from tests.bgp.session_lab import BIRD, RAW, Lab, RawPeer, peer, session, static, story, until
+from tests.bgp.session_lab import BIRD, RAW, Lab, RawPeer, peer, session, static, story
+from tests.support.patience import until
 from tests.support.wall_clock import WallClock
 
 HOUR = 3600
@@ -42,18 +43,18 @@ def test_keepalives_and_dialling_go_on_when_the_clock_jumps(clock: WallClock, ju
         await lab.speaker.configure([peer(BIRD), peer(raw.local, passive=True, keepalive=1)])
         await raw.dial()
         await raw.open()
-        await until("up", lambda: lab.heard.up(raw.local))
-        await until("a keepalive", lambda: beats(raw) > 1)
+        await until(lambda: lab.heard.up(raw.local), "up")
+        await until(lambda: beats(raw) > 1, "a keepalive")
         clock.jump(jump)
         before = beats(raw)
-        await until("keepalives after the jump", lambda: beats(raw) > before + 2)
+        await until(lambda: beats(raw) > before + 2, "keepalives after the jump")
         clock.jump(0)
         before = beats(raw)
-        await until("keepalives after the way back", lambda: beats(raw) > before + 2)
+        await until(lambda: beats(raw) > before + 2, "keepalives after the way back")
         # BIRD was not there so far; it waits to be dialled.
         clock.jump(jump)
         lab.start_bird(session(more="passive;"), static(NET))
-        await until("BIRD is dialled", lambda: lab.heard.up(BIRD))
+        await until(lambda: lab.heard.up(BIRD), "BIRD is dialled")
         assert lab.heard.of(PeerDown, raw.local) == []
         await raw.close()
 

@@ -7,8 +7,9 @@ import time
 from ipaddress import IPv4Address
 
 from bgp.speaker.interface import PeerDown, SpeakerDown
-from tests.bgp.session_lab import RAW, Lab, RawPeer, peer, story, until
+from tests.bgp.session_lab import RAW, Lab, RawPeer, peer, story
 from tests.bgp.test_sending import spent
+from tests.support.patience import until
 
 AWAY = 60
 
@@ -28,7 +29,7 @@ def test_peers_that_refuse_cost_nothing_and_are_dialled_soon_when_they_are_back(
         lines = "".join(f"address add {each}/32 dev lo\n" for each in away)
         lab.space.run("ip", "-batch", "-", input=lines)
         await lab.speaker.configure([peer(each) for each in (*away, RAW[0])])
-        await until("all are dialled", lambda: refused(lab) >= AWAY, 30)
+        await until(lambda: refused(lab) >= AWAY, "all are dialled")
         passing = RawPeer(RAW[0])
         await passing.dial()
         await passing.close()
@@ -42,7 +43,7 @@ def test_peers_that_refuse_cost_nothing_and_are_dialled_soon_when_they_are_back(
         assert dialled_again < 2.5 * passed * AWAY, "five a second at first, then fewer"
         dialled = asyncio.Event()
         server = await asyncio.start_server(lambda *_: dialled.set(), str(away[7]), 179)
-        await until("it is dialled", dialled.is_set, 15)
+        await until(dialled.is_set, "it is dialled")
         server.close()
         assert lab.heard.of(PeerDown) == []
         assert lab.heard.of(SpeakerDown) == []

@@ -23,9 +23,9 @@ from pathlib import Path
 
 from tests.bgp.routed import Felix, kernel_table, use_pool
 from tests.bgp.session_lab import RawPeer
-from tests.bgp.world import ROUTER, Node, World, cluster, eventually
+from tests.bgp.world import ROUTER, Node, World, cluster
 from tests.support import bgp_wire as wire
-from tests.support.patience import HANG
+from tests.support.patience import HANG, wait_for
 
 FULL = bool(os.environ.get("MUSLIN_FULL_SIZE"))
 ROUNDS, PAUSE = (300, 1.0) if FULL else (12, 0.0)
@@ -157,7 +157,7 @@ def test_a_node_whose_router_flaps_grows_by_nothing() -> None:
         felix.start()
         node.start()
         felix.wait()
-        eventually("the session is configured", lambda: ROUTER in node.peers(), 40)
+        wait_for(lambda: ROUTER in node.peers(), "the session is configured")
         with world.hub.entered():
             marks = asyncio.run(flap(world, node, felix))
         assert compare(marks) == ""

@@ -14,21 +14,10 @@ from collections.abc import Callable
 import pytest
 
 from bgp.speaker.interface import DownReason, Event, Family, PeerDown, PeerUp, SpeakerDown
-from tests.bgp.session_lab import (
-    BIRD,
-    HOLD,
-    ME,
-    RAW,
-    Lab,
-    RawPeer,
-    peer,
-    session,
-    static,
-    story,
-    until,
-)
+from tests.bgp.session_lab import BIRD, HOLD, ME, RAW, Lab, RawPeer, peer, session, static, story
 from tests.bgp.test_wire import DISCARDED, GOOD, NET, RESETS, WITHDRAWING
 from tests.support import bgp_wire as wire
+from tests.support.patience import until
 
 HOSTILE = RAW[0]
 OTHER = "10.66.0.0/24"
@@ -41,8 +30,8 @@ async def settle(lab: Lab) -> RawPeer:
     raw = RawPeer(HOSTILE)
     await raw.dial()
     await raw.open()
-    await until("both sessions", lambda: lab.heard.up(BIRD, HOSTILE))
-    await until("BIRD's route", lambda: lab.heard.prefixes(BIRD) == {"10.50.0.0/24"})
+    await until(lambda: lab.heard.up(BIRD, HOSTILE), "both sessions")
+    await until(lambda: lab.heard.prefixes(BIRD) == {"10.50.0.0/24"}, "BIRD's route")
     return raw
 
 
@@ -63,14 +52,14 @@ def test_wrong_attributes_cost_their_paths_alone() -> None:
         pid = lab.speaker.child_pid
         for name, attributes in WITHDRAWING.items():
             await raw.update(attributes=GOOD, reachable=wire.nlri(NET) + wire.nlri(OTHER))
-            await until("offered", lambda: lab.heard.prefixes(HOSTILE) == {str(NET), OTHER})
+            await until(lambda: lab.heard.prefixes(HOSTILE) == {str(NET), OTHER}, "offered")
             await raw.update(attributes=attributes, reachable=wire.nlri(NET))
-            await until(name, lambda: lab.heard.prefixes(HOSTILE) == {OTHER})
+            await until(lambda: lab.heard.prefixes(HOSTILE) == {OTHER}, name)
         for name, attributes in DISCARDED.items():
             await raw.update(attributes=GOOD + attributes, reachable=wire.nlri(NET))
-            await until(name, lambda: lab.heard.prefixes(HOSTILE) == {str(NET), OTHER})
+            await until(lambda: lab.heard.prefixes(HOSTILE) == {str(NET), OTHER}, name)
             await raw.update(withdrawn=wire.nlri(NET))
-            await until(name, lambda: lab.heard.prefixes(HOSTILE) == {OTHER})
+            await until(lambda: lab.heard.prefixes(HOSTILE) == {OTHER}, name)
         assert raw.notifications() == []
         assert lab.heard.of(PeerDown, HOSTILE) == []
         untouched(lab, pid)
@@ -106,10 +95,10 @@ def test_what_cannot_be_read_ends_the_session_with_its_reason() -> None:
         cases["too short"] = (1, 2), cases["too short"][1]  # RFC 4271 6.1: the header's length
         for number, (name, (notice, data)) in enumerate(cases.items(), 1):
             await raw.update(attributes=GOOD, reachable=wire.nlri(NET))
-            await until("offered", lambda: lab.heard.prefixes(HOSTILE) == {str(NET)})
+            await until(lambda: lab.heard.prefixes(HOSTILE) == {str(NET)}, "offered")
             await raw.send_bytes(data)
-            await until(f"{name}: down", counts(lab, PeerDown, number))
-            await until(f"{name}: told", raw.notifications)
+            await until(counts(lab, PeerDown, number), f"{name}: down")
+            await until(raw.notifications, f"{name}: told")
             assert raw.notifications() == [notice], name
             down = lab.heard.of(PeerDown, HOSTILE)[-1]
             assert isinstance(down, PeerDown)
@@ -117,7 +106,7 @@ def test_what_cannot_be_read_ends_the_session_with_its_reason() -> None:
             await raw.close()
             await raw.dial()
             await raw.open()
-            await until("up again", counts(lab, PeerUp, number + 1))
+            await until(counts(lab, PeerUp, number + 1), "up again")
         untouched(lab, pid)
         await raw.close()
 
@@ -142,14 +131,14 @@ def test_stalled_handshakes_block_nobody() -> None:
         await opened.send(
             wire.OPEN, wire.open_body(64512, opened.local.packed, hold=HOLD, capabilities=can)
         )
-        await until("its OPEN is answered", lambda: len(opened.messages) >= 2)
+        await until(lambda: len(opened.messages) >= 2, "its OPEN is answered")
         strangers = [RawPeer(BIRD) for _ in range(20)]
         for stranger in strangers:
             await stranger.dial()
         await late.dial()
         await late.open()
-        await until("the healthy peer", lambda: lab.heard.up(late.local))
-        await until("strangers are refused", lambda: all(s.notifications() for s in strangers))
+        await until(lambda: lab.heard.up(late.local), "the healthy peer")
+        await until(lambda: all(s.notifications() for s in strangers), "strangers are refused")
         assert {notice for s in strangers for notice in s.notifications()} == {(6, 3)}
         begun, before = time.monotonic(), processor_seconds(lab.speaker.child_pid)
         await asyncio.sleep(2)
@@ -161,7 +150,7 @@ def test_stalled_handshakes_block_nobody() -> None:
         again = RawPeer(mute.local)
         await again.dial()
         await again.open()
-        await until("the stalled peer's second try", lambda: lab.heard.up(mute.local))
+        await until(lambda: lab.heard.up(mute.local), "the stalled peer's second try")
         for each in (mute, half, opened, late, again, *strangers):
             await each.close()
 
@@ -192,7 +181,7 @@ def test_a_peer_that_lost_its_old_session_gets_a_new_one_at_once() -> None:
         fresh = RawPeer(HOSTILE)
         await fresh.dial()
         await fresh.open()
-        await until("the new session", lambda: len(lab.heard.of(PeerUp, HOSTILE)) == 2, 3)
+        await until(lambda: len(lab.heard.of(PeerUp, HOSTILE)) == 2, "the new session")
         (down,) = lab.heard.of(PeerDown, HOSTILE)
         assert isinstance(down, PeerDown)
         assert down.reason is DownReason.CLOSED
@@ -217,13 +206,13 @@ def test_an_old_peer_without_wide_numbers() -> None:
         raw = RawPeer(HOSTILE, asn=65001)
         await raw.dial()
         await raw.open(wide=False)
-        await until("up", lambda: lab.heard.up(HOSTILE))
-        await until("our route", raw.updates)
+        await until(lambda: lab.heard.up(HOSTILE), "up")
+        await until(raw.updates, "our route")
         assert any(b"\x02\x01\x5b\xa0" in body for body in raw.updates())  # AS_TRANS
         assert any(ours.to_bytes(4, "big") in body for body in raw.updates())
         path = wire.attribute(0x40, 2, b"\x02\x01\xfd\xe9")
         await raw.update(attributes=wire.ORIGIN + path + wire.NEXT_HOP, reachable=wire.nlri(NET))
-        await until("its route", lambda: lab.heard.prefixes(HOSTILE) == {str(NET)})
+        await until(lambda: lab.heard.prefixes(HOSTILE) == {str(NET)}, "its route")
         (event,) = lab.heard.table(HOSTILE).values()
         assert event.attributes.as_path == (65001,)
         await raw.close()

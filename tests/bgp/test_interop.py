@@ -24,8 +24,9 @@ from libcalico.datastore.etcd.keys import path_of
 from libcalico.model.keys import AffinityKey, ResourceKey
 from libcalico.model.resources.ipam import BlockAffinity
 from tests.bgp import bird_client
-from tests.bgp.world import ROUTER, ROUTER6, Node, World, cluster, eventually
+from tests.bgp.world import ROUTER, ROUTER6, Node, World, cluster
 from tests.support import stopping
+from tests.support.patience import wait_for
 
 TOR = {"10.200.0.0/24": (ROUTER,)}
 
@@ -50,14 +51,14 @@ def pair() -> Iterator[tuple[World, Node, Node]]:
 
 def settle(world: World, n1: Node, n2: Node) -> None:
     """The state every test starts from and ends in."""
-    eventually("n1's sessions", lambda: n1.up(ROUTER, n2.address), 30)
-    eventually("n2's sessions", lambda: n2.up(ROUTER, n1.address), 30)
-    eventually("n1's table", lambda: n1.ear.table == {**TOR, "10.65.2.0/26": (n2.address,)})
-    eventually("n2's table", lambda: n2.ear.table == {**TOR, "10.65.1.0/26": (n1.address,)})
-    eventually(
-        "BIRD's kernel table", lambda: world.kernel_routes() == {"10.65.1.0/26", "10.65.2.0/26"}
+    wait_for(lambda: n1.up(ROUTER, n2.address), "n1's sessions")
+    wait_for(lambda: n2.up(ROUTER, n1.address), "n2's sessions")
+    wait_for(lambda: n1.ear.table == {**TOR, "10.65.2.0/26": (n2.address,)}, "n1's table")
+    wait_for(lambda: n2.ear.table == {**TOR, "10.65.1.0/26": (n1.address,)}, "n2's table")
+    wait_for(
+        lambda: world.kernel_routes() == {"10.65.1.0/26", "10.65.2.0/26"}, "BIRD's kernel table"
     )
-    eventually("snapshots complete", lambda: n1.ear.complete and n2.ear.complete)
+    wait_for(lambda: n1.ear.complete and n2.ear.complete, "snapshots complete")
 
 
 @pytest.mark.promise("F-38")
@@ -72,9 +73,9 @@ def test_mesh_and_router(pair: tuple[World, Node, Node]) -> None:
     assert kinds == {ROUTER: "global", n2.address: "node-to-node mesh"}
     assert n1.ear.routes["10.65.2.0/26"].origin == "node"
     assert n1.ear.routes["10.200.0.0/24"].origin == "external"
-    eventually("start complete", lambda: n1.status["start_complete"] is True)
+    wait_for(lambda: n1.status["start_complete"] is True, "start complete")
     for page in ("liveness", "readiness"):
-        eventually(page, lambda page=page: n1.get(page))  # type: ignore[misc]
+        wait_for(lambda page=page: n1.get(page), page)  # type: ignore[misc]
     assert 'calico_bgp_peers{state="up"} 2.0' in n1.get("metrics")
 
 
@@ -105,10 +106,10 @@ def test_birdc_a_client_of_calicos_and_the_report_agree(pair: tuple[World, Node,
         found: dict[str, Any] = tree["status"]
         return found if found["lastUpdated"] else {}
 
-    eventually("start complete", lambda: n1.status["start_complete"] is True)
+    wait_for(lambda: n1.status["start_complete"] is True, "start complete")
     world.apply("CalicoNodeStatus", "n1", spec)
     key = path_of(ResourceKey("CalicoNodeStatus", "n1"))
-    found = eventually("the report", report)
+    found = wait_for(report, "the report")
     assert found["agent"]["birdV4"]["state"] == "Ready"
     assert found["bgp"]["numberEstablishedV4"] == 2
     routes = {(one["destination"], one.get("gateway")) for one in found["routes"]["routesV4"]}
@@ -145,17 +146,17 @@ def test_datastore_changes_reach_the_speaker(pair: tuple[World, Node, Node]) -> 
     assert n1.process is not None
     before = (n1.process.pid, sorted(n1.exabgp()), n1.peers()[ROUTER]["session"])
     world.block("n1", "10.65.9.0/26")
-    eventually("the block in BIRD's kernel", lambda: "10.65.9.0/26" in world.kernel_routes())
-    eventually("and at n2", lambda: "10.65.9.0/26" in n2.ear.table)
+    wait_for(lambda: "10.65.9.0/26" in world.kernel_routes(), "the block in BIRD's kernel")
+    wait_for(lambda: "10.65.9.0/26" in n2.ear.table, "and at n2")
     world.borrow("n2", "10.65.2.0/26", 7, "n1")
-    eventually("the borrowed /32", lambda: world.bird_routes().get("10.65.2.7/32") == {n1.address})
-    eventually("at the owner", lambda: n2.ear.table.get("10.65.2.7/32") == (n1.address,))
+    wait_for(lambda: world.bird_routes().get("10.65.2.7/32") == {n1.address}, "the borrowed /32")
+    wait_for(lambda: n2.ear.table.get("10.65.2.7/32") == (n1.address,), "at the owner")
     n1.space.run("ip", "addr", "add", "10.65.2.7/32", "dev", "lo")
     ping = ("ping", "-c1", "-W1", "10.65.2.7")
-    eventually("packets", lambda: "1 received" in world.hub.run(*ping, check=False))
+    wait_for(lambda: "1 received" in world.hub.run(*ping, check=False), "packets")
     n1.space.run("ip", "addr", "del", "10.65.2.7/32", "dev", "lo")
     world.put(AffinityKey("n1", ip_network("10.65.9.0/26")), BlockAffinity(state="pendingDeletion"))
-    eventually("an unconfirmed block goes", lambda: "10.65.9.0/26" not in world.kernel_routes())
+    wait_for(lambda: "10.65.9.0/26" not in world.kernel_routes(), "an unconfirmed block goes")
     world.unblock("n1", "10.65.9.0/26")
     world.block("n2", "10.65.2.0/26")
     settle(world, n1, n2)
@@ -171,7 +172,7 @@ def test_a_health_port_that_is_taken(pair: tuple[World, Node, Node]) -> None:
     with other:
         n1.start()
         settle(world, n1, n2)
-    eventually("health is served", lambda: n1.get("liveness"))
+    wait_for(lambda: n1.get("liveness"), "health is served")
 
 
 @pytest.mark.promise("F-43")
@@ -180,16 +181,16 @@ def test_restart_loses_no_route(pair: tuple[World, Node, Node], number: int) -> 
     """n1's process dies, a block moves meanwhile: nobody drops a route that still holds."""
     world, n1, n2 = pair
     world.block("n1", "10.65.9.0/26")
-    eventually("the extra block", lambda: "10.65.9.0/26" in n2.ear.table)
-    eventually("the extra block", lambda: "10.65.9.0/26" in world.kernel_routes())
+    wait_for(lambda: "10.65.9.0/26" in n2.ear.table, "the extra block")
+    wait_for(lambda: "10.65.9.0/26" in world.kernel_routes(), "the extra block")
     n1.ear.lost.clear()
     n2.ear.lost.clear()
     complete = n1.ear.complete
     n1.kill(number)
-    eventually("exabgp died with it", lambda: not n1.exabgp())
-    eventually(
-        "BIRD noticed",
+    wait_for(lambda: not n1.exabgp(), "exabgp died with it")
+    wait_for(
         lambda: "graceful restart active" in world.birdc("show", "protocols", "all", "n1"),
+        "BIRD noticed",
     )
     world.unblock("n1", "10.65.9.0/26")
     kept = {"10.65.1.0/26", "10.65.2.0/26", "10.65.9.0/26"}
@@ -217,9 +218,9 @@ def test_the_child_dies_alone(pair: tuple[World, Node, Node], victim: str) -> No
     for pid, command in commands.items():
         if (b"relay.py" in command) == (victim == "relay"):
             os.kill(pid, signal.SIGKILL)
-    eventually("both are gone", lambda: not set(old) & set(n1.exabgp()))
-    eventually("a new pair", lambda: len(n1.exabgp()) == 2)
-    eventually("the status knows", lambda: n1.peers()[ROUTER]["session"] != before)
+    wait_for(lambda: not set(old) & set(n1.exabgp()), "both are gone")
+    wait_for(lambda: len(n1.exabgp()) == 2, "a new pair")
+    wait_for(lambda: n1.peers()[ROUTER]["session"] != before, "the status knows")
     settle(world, n1, n2)
     assert n1.process.poll() is None
     assert (n1.ear.lost, n2.ear.lost) == ([], [])
@@ -234,8 +235,8 @@ def test_a_frozen_child_is_killed_before_the_hold_time(pair: tuple[World, Node, 
     )
     before = n1.peers()[ROUTER]["session"]
     stopping.pause(frozen)
-    eventually("killed", lambda: frozen not in n1.exabgp())
-    eventually("the status knows", lambda: n1.peers()[ROUTER]["session"] != before)
+    wait_for(lambda: frozen not in n1.exabgp(), "killed")
+    wait_for(lambda: n1.peers()[ROUTER]["session"] != before, "the status knows")
     settle(world, n1, n2)
     assert n2.ear.lost == []
     assert "Hold timer expired" not in world.birdc("show", "protocols", "all", "n1")
@@ -249,10 +250,10 @@ def test_filters_and_communities(pair: tuple[World, Node, Node]) -> None:
     sessions = {address: peer["session"] for address, peer in n1.peers().items()}
     block = ("show", "route", "all", "protocol", "n1", "10.65.1.0/26")
     other = ("show", "route", "protocol", "n1", "10.65.2.0/26")
-    eventually("n1 tells of n2's block, too", lambda: n1.address in world.birdc(*other))
+    wait_for(lambda: n1.address in world.birdc(*other), "n1 tells of n2's block, too")
     tags = [{"cidr": "10.65.0.0/16", "communities": ["65000:7", "65000:8:9"]}]
     world.apply("BGPConfiguration", "default", {"prefixAdvertisements": tags})
-    eventually("the community", lambda: "(65000,7)" in world.birdc(*block))
+    wait_for(lambda: "(65000,7)" in world.birdc(*block), "the community")
     assert "(65000, 8, 9)" in world.birdc(*block)
     operations = [{"prependASPath": {"prefix": [64512, 64512]}}, {"addCommunity": {"value": "1:2"}}]
     export = [
@@ -265,25 +266,25 @@ def test_filters_and_communities(pair: tuple[World, Node, Node]) -> None:
     # Each kind has a watch of its own, and a peering with an unknown filter would be refused.
     nobody = "10.99.0.99"
     world.apply("BGPPeer", "nobody", {"peerIP": nobody, "asNumber": 64500, "filters": ["tor"]})
-    eventually("they know the filter", lambda: all(nobody in node.peers() for node in (n1, n2)))
+    wait_for(lambda: all(nobody in node.peers() for node in (n1, n2)), "they know the filter")
     world.delete(ResourceKey("BGPPeer", "nobody"))
     world.peer_with_router(filters=["tor"])
-    eventually("the path", lambda: "64512 64512 64512" in world.birdc(*block))
+    wait_for(lambda: "64512 64512 64512" in world.birdc(*block), "the path")
     assert "(1,2)" in world.birdc(*block)
-    eventually("nothing of n2", lambda: n1.address not in world.birdc(*other))
-    eventually("nothing of the router", lambda: "10.200.0.0/24" not in n1.ear.table)
+    wait_for(lambda: n1.address not in world.birdc(*other), "nothing of n2")
+    wait_for(lambda: "10.200.0.0/24" not in n1.ear.table, "nothing of the router")
     told = {"10.200.0.0/24": "a BGPFilter of the peering rejects it"}
 
     def refused() -> list[dict[str, str]]:
         return [node.peers()[ROUTER]["refused_paths"] for node in (n1, n2)]
 
-    eventually("the status", lambda: refused() == [told, told])
+    wait_for(lambda: refused() == [told, told], "the status")
     world.peer_with_router()
-    eventually("nobody uses the filter", lambda: refused() == [{}, {}])
+    wait_for(lambda: refused() == [{}, {}], "nobody uses the filter")
     world.delete(ResourceKey("BGPFilter", "tor"))
     world.delete(ResourceKey("BGPConfiguration", "default"))
     settle(world, n1, n2)
-    eventually("no community", lambda: "65000" not in world.birdc(*block))
+    wait_for(lambda: "65000" not in world.birdc(*block), "no community")
     assert {address: peer["session"] for address, peer in n1.peers().items()} == sessions
 
 
@@ -294,7 +295,7 @@ def test_peer_added_and_removed_at_run_time(pair: tuple[World, Node, Node]) -> N
     sessions = n1.peers()[ROUTER]["session"], n1.peers()[n2.address]["session"]
     n1.ear.lost.clear()
     world.apply("Node", "n9", {"bgp": {"ipv4Address": "10.99.0.9/24"}})
-    eventually("n1 waits for n9", lambda: "10.99.0.9" in n1.peers())
+    wait_for(lambda: "10.99.0.9" in n1.peers(), "n1 waits for n9")
     assert n1.peers()["10.99.0.9"]["info"].startswith("Active")
     world.delete(ResourceKey("Node", "n9"))
     settle(world, n1, n2)
@@ -311,16 +312,16 @@ def test_datastore_away(pair: tuple[World, Node, Node]) -> None:
     n1.ear.lost.clear()
     n2.ear.lost.clear()
     world.kill_etcd()
-    eventually("n1 says so", lambda: n1.status["datastore"] is False)
+    wait_for(lambda: n1.status["datastore"] is False, "n1 says so")
     assert n1.up(ROUTER, n2.address)
     n1.kill()
     n1.start()
-    eventually("n1 is back without etcd", lambda: n1.status.get("start_complete"), 60)
-    eventually("with its sessions", lambda: n1.up(ROUTER, n2.address))
+    wait_for(lambda: n1.status.get("start_complete"), "n1 is back without etcd")
+    wait_for(lambda: n1.up(ROUTER, n2.address), "with its sessions")
     sessions = n1.peers()[ROUTER]["session"], n1.peers()[n2.address]["session"]
     world.start_etcd()
     world.block("n1", "10.65.9.0/26")
-    eventually("a block after it", lambda: "10.65.9.0/26" in n2.ear.table)
+    wait_for(lambda: "10.65.9.0/26" in n2.ear.table, "a block after it")
     world.unblock("n1", "10.65.9.0/26")
     settle(world, n1, n2)
     assert (n1.ear.lost, n2.ear.lost) == ([], ["10.65.9.0/26"])
@@ -332,7 +333,7 @@ def test_router_disabled_and_router_killed(pair: tuple[World, Node, Node]) -> No
     """A NOTIFICATION withdraws at once. SIGKILL keeps the paths, until End-of-RIB or F=0."""
     world, n1, n2 = pair
     world.birdc("disable", "n1")
-    eventually("withdrawn at once", lambda: "10.200.0.0/24" not in n1.ear.table)
+    wait_for(lambda: "10.200.0.0/24" not in n1.ear.table, "withdrawn at once")
     assert "10.65.2.0/26" in n1.ear.table  # by the mesh
     world.birdc("enable", "n1")
     settle(world, n1, n2)
@@ -341,12 +342,12 @@ def test_router_disabled_and_router_killed(pair: tuple[World, Node, Node]) -> No
     assert world.bird is not None
     world.bird.kill()
     world.bird.wait()
-    eventually("n1 noticed", lambda: n1.peers()[ROUTER]["graceful_restart"] == "keeping routes")
+    wait_for(lambda: n1.peers()[ROUTER]["graceful_restart"] == "keeping routes", "n1 noticed")
     assert n1.ear.table["10.200.0.0/24"] == (ROUTER,)
     assert n1.peers()[ROUTER]["stale"] >= 1
     world.start_bird(recover=True)
     settle(world, n1, n2)
-    eventually("learned anew", lambda: n1.peers()[ROUTER]["stale"] == 0)
+    wait_for(lambda: n1.peers()[ROUTER]["stale"] == 0, "learned anew")
     assert n1.ear.lost == n2.ear.lost == []
 
 
@@ -365,13 +366,13 @@ def test_dead_router_is_swept_after_its_restart_time() -> None:
         conf.write_text(conf.read_text().replace("restart time 240", "restart time 3"))
         world.birdc("configure")
         n1.start()
-        eventually("both sessions", lambda: n1.up(ROUTER, ROUTER6), 30)
-        eventually("the IPv6 block", lambda: "fd65::40/122" in world.kernel_routes())
-        eventually("learned", lambda: {"10.200.0.0/24", "fd20::/64"} == set(n1.ear.table))
+        wait_for(lambda: n1.up(ROUTER, ROUTER6), "both sessions")
+        wait_for(lambda: "fd65::40/122" in world.kernel_routes(), "the IPv6 block")
+        wait_for(lambda: {"10.200.0.0/24", "fd20::/64"} == set(n1.ear.table), "learned")
         assert n1.ear.table["fd20::/64"] == (ROUTER6,)
         assert world.bird is not None
         died = time.monotonic()
         world.bird.kill()
         world.bird.wait()
-        eventually("swept", lambda: not n1.ear.table)
+        wait_for(lambda: not n1.ear.table, "swept")
         assert time.monotonic() - died >= 3

@@ -19,10 +19,10 @@ import pytest
 
 from bgp.speaker.exabgp import child_command
 from bgp.speaker.interface import IPAddress, Peer, PeerDown
-from tests.bgp.session_lab import RAW, Lab, RawPeer, peer, story, until
+from tests.bgp.session_lab import RAW, Lab, RawPeer, peer, story
 from tests.support import bgp_wire as wire
 from tests.support import stopping
-from tests.support.patience import HANG
+from tests.support.patience import HANG, until
 
 pytestmark = pytest.mark.promise("F-41")
 
@@ -65,7 +65,7 @@ async def not_let_in(lab: Lab, one: RawPeer, *, port: int = 179, key: bytes = b"
     before = drops(lab)
     dialling = asyncio.create_task(one.dial(port=port, key=key))
     try:
-        await until("an answer to its SYN", lambda: dialling.done() or drops(lab) > before)
+        await until(lambda: dialling.done() or drops(lab) > before, "an answer to its SYN")
         assert not dialling.done(), "it was let in"
     finally:
         dialling.cancel()
@@ -76,7 +76,7 @@ async def not_let_in(lab: Lab, one: RawPeer, *, port: int = 179, key: bytes = b"
 async def comes_up(lab: Lab, one: RawPeer, key: bytes = b"") -> None:
     await one.dial(key=key)
     await one.open()
-    await until("up", lambda: lab.heard.up(one.local))
+    await until(lambda: lab.heard.up(one.local), "up")
 
 
 @asynccontextmanager
@@ -88,11 +88,11 @@ async def stopped_until_defined_anew(lab: Lab, *peers: Peer) -> AsyncIterator[No
     try:
         yield
         await lab.speaker.configure(peers)
-        await until("it is told to reload", lambda: pending(pid, signal.SIGUSR1))
+        await until(lambda: pending(pid, signal.SIGUSR1), "it is told to reload")
     finally:
         os.kill(pid, signal.SIGCONT)
     wanted = {each.address: each for each in peers}
-    await until("loaded", lambda: lab.speaker._applied == wanted)
+    await until(lambda: lab.speaker._applied == wanted, "loaded")
     assert lab.speaker.child_pid == pid
 
 
@@ -121,7 +121,7 @@ def test_at_start_keys_are_there_before_anybody_is_heard(
         monkeypatch.setattr(child_command, "LAUNCH", launch)
         mine = [peer(plain, passive=True), peer(secret, passive=True, password=KEY.decode())]
         await lab.speaker.configure(mine)
-        await until("it listens", lambda: ":179 " in lab.space.run("ss", "-Hltn"))
+        await until(lambda: ":179 " in lab.space.run("ss", "-Hltn"), "it listens")
         quick, other = RawPeer(secret), RawPeer(plain)
         await not_let_in(lab, quick)
         go.touch()
@@ -155,7 +155,7 @@ def test_on_a_reload_what_came_under_other_keys_is_closed(
         async with stopped_until_defined_anew(lab, OTHER, after):
             await quick.dial(key=used)
             await quick.open()
-        await until("it is closed", quick.closed.is_set)
+        await until(quick.closed.is_set, "it is closed")
         assert not lab.heard.up(SECRET_PEER)
         # It may have been accepted in the last turn before the signal was seen: it got no answer
         # to its OPEN then.
@@ -179,11 +179,11 @@ def test_what_waits_to_replace_a_session_keeps_no_old_key() -> None:
         await lab.speaker.configure([keyed(OTHER_KEY)])
         await comes_up(lab, first, OTHER_KEY)
         await second.dial(key=OTHER_KEY)
-        await until("taken off the queue", lambda: queued(lab) == 0)
+        await until(lambda: queued(lab) == 0, "taken off the queue")
         await lab.speaker.configure([keyed()])
-        await until("its session ends", lambda: not lab.heard.up(SECRET_PEER))
+        await until(lambda: not lab.heard.up(SECRET_PEER), "its session ends")
         await second.open()
-        await until("it is closed", second.closed.is_set)
+        await until(second.closed.is_set, "it is closed")
         assert not lab.heard.up(SECRET_PEER)
         await first.close()
         await second.close()
@@ -205,12 +205,12 @@ def test_a_key_holds_at_every_port() -> None:
         secret = RawPeer(SECRET_PEER)
         own_port = replace(keyed(), listen_port=1791)
         await lab.speaker.configure([OTHER, own_port])
-        await until("both", lambda: len(lab.speaker._applied) == 2)
+        await until(lambda: len(lab.speaker._applied) == 2, "both")
         await not_let_in(lab, secret)
         await not_let_in(lab, secret, port=1791)
         await secret.dial(port=1791, key=KEY)
         await secret.open()
-        await until("up", lambda: lab.heard.up(SECRET_PEER))
+        await until(lambda: lab.heard.up(SECRET_PEER), "up")
         await secret.close()
 
     story(body)
@@ -223,7 +223,7 @@ def test_a_key_that_the_kernel_has_no_room_for_costs_its_peer_alone() -> None:
         lab.space.run("sysctl", "-qw", "net.core.optmem_max=512")
         mine = [peer(one, passive=True, password=KEY.decode()) for one in RAW]
         await lab.speaker.configure(mine)
-        await until("it is said", lab.speaker.conditions)
+        await until(lab.speaker.conditions, "it is said")
         ((subject, why),) = lab.speaker.conditions()
         assert "net.core.optmem_max" in why
         refused = RawPeer(IPv4Address(subject.removeprefix("BGP peer ")))
@@ -231,7 +231,7 @@ def test_a_key_that_the_kernel_has_no_room_for_costs_its_peer_alone() -> None:
         assert len(others) == 3
         await refused.dial()
         await refused.open()
-        await until("it is closed", refused.closed.is_set)
+        await until(refused.closed.is_set, "it is closed")
         for one in others:
             await not_let_in(lab, RawPeer(one.local))
             await comes_up(lab, one, KEY)
@@ -240,12 +240,12 @@ def test_a_key_that_the_kernel_has_no_room_for_costs_its_peer_alone() -> None:
         for one in (refused, *others):
             await one.close()
         await lab.speaker.configure([each for each in mine if each.address != refused.local])
-        await until("all are let in", lambda: not lab.speaker.conditions())
+        await until(lambda: not lab.speaker.conditions(), "all are let in")
         # The last socket of the family closes with its peers.
         other_family = peer(IPv6Address("fd09::3"), passive=True)
         await lab.speaker.configure([*mine, other_family])
-        await until("it is said again", lab.speaker.conditions)
+        await until(lab.speaker.conditions, "it is said again")
         await lab.speaker.configure([other_family])
-        await until("it is over", lambda: not lab.speaker.conditions())
+        await until(lambda: not lab.speaker.conditions(), "it is over")
 
     story(body)

@@ -14,19 +14,9 @@ from bgp import main
 from bgp.speaker.exabgp.session import Penalties
 from bgp.speaker.interface import DownReason, Event, PeerDown, PeerUp, SpeakerDown
 from libcalico.errors import InvalidValue
-from tests.bgp.session_lab import (
-    BIRD,
-    RAW,
-    Lab,
-    RawPeer,
-    peer,
-    route,
-    session,
-    static,
-    story,
-    until,
-)
+from tests.bgp.session_lab import BIRD, RAW, Lab, RawPeer, peer, route, session, static, story
 from tests.support import bgp_wire as wire
+from tests.support.patience import until
 
 GOOD = wire.ORIGIN + wire.AS_PATH + wire.NEXT_HOP
 
@@ -44,14 +34,14 @@ def test_too_many_paths() -> None:
         await lab.speaker.configure([mine, limited])
         await raw.dial()
         await raw.open()
-        await until("both", lambda: lab.heard.up(BIRD, raw.local))
+        await until(lambda: lab.heard.up(BIRD, raw.local), "both")
         for round_ in range(3):  # the same 100, again and again, are 100
             nets = b"".join(wire.nlri(f"10.66.{number}.0/24") for number in range(100))
             await raw.update(attributes=GOOD, reachable=nets)
-            await until(f"{round_}", lambda: len(lab.heard.prefixes(raw.local)) == 100)
+            await until(lambda: len(lab.heard.prefixes(raw.local)) == 100, f"{round_}")
         await raw.update(attributes=GOOD, reachable=wire.nlri("10.67.0.0/24"))
-        await until("its end", lambda: raw.notifications() == [(6, 1)])
-        await until("down", lambda: lab.heard.of(PeerDown, raw.local))
+        await until(lambda: raw.notifications() == [(6, 1)], "its end")
+        await until(lambda: lab.heard.of(PeerDown, raw.local), "down")
         (down,) = lab.heard.of(PeerDown, raw.local)
         assert isinstance(down, PeerDown)
         assert (down.reason, down.detail) == (
@@ -62,20 +52,20 @@ def test_too_many_paths() -> None:
         assert what == f"BGP peer {raw.local}"
         assert "more than 100 paths" in why
         await raw.close()
-        await until("out of the configuration", lambda: set(lab.speaker._applied) == {BIRD})
+        await until(lambda: set(lab.speaker._applied) == {BIRD}, "out of the configuration")
         await raw.dial()
         await raw.open()
-        await until("refused", lambda: raw.notifications() == [(6, 3)])
+        await until(lambda: raw.notifications() == [(6, 3)], "refused")
         await raw.close()
         await lab.speaker.configure([mine, replace(limited, max_prefixes=200)])
-        await until("in again", lambda: len(lab.speaker._applied) == 2)
+        await until(lambda: len(lab.speaker._applied) == 2, "in again")
         await raw.dial()
         await raw.open()
-        await until("up again", lambda: len(lab.heard.of(PeerUp, raw.local)) == 2)
+        await until(lambda: len(lab.heard.of(PeerUp, raw.local)) == 2, "up again")
         assert lab.speaker.conditions() == []
         # The limit of a session that is up is raised without its noticing.
         await lab.speaker.configure([mine, replace(limited, max_prefixes=300)])
-        await until("raised", lambda: lab.speaker._applied[raw.local].max_prefixes == 300)
+        await until(lambda: lab.speaker._applied[raw.local].max_prefixes == 300, "raised")
         assert lab.heard.of(PeerDown, BIRD) == []
         assert lab.heard.up(BIRD, raw.local)
         await raw.close()
@@ -114,7 +104,7 @@ def test_a_speaker_that_stays_dead_is_a_condition() -> None:
     async def body(lab: Lab) -> None:
         server = await asyncio.start_server(lambda *_: None, "10.9.0.1", 179)
         await lab.speaker.configure([peer(BIRD)])
-        await until("three tries", lambda: lab.speaker.conditions(), 20)
+        await until(lambda: lab.speaker.conditions(), "three tries")
         ((what, why),) = lab.speaker.conditions()
         assert what == "BGP speaker"
         assert "port may already be in use" in why
@@ -122,7 +112,7 @@ def test_a_speaker_that_stays_dead_is_a_condition() -> None:
         assert [each.attempts for each in downs] == list(range(1, len(downs) + 1))
         server.close()
         await server.wait_closed()
-        await until("started", lambda: lab.speaker.running, 20)
+        await until(lambda: lab.speaker.running, "started")
 
     story(body)
 
@@ -139,7 +129,7 @@ def test_a_flapping_peer_leaves_nothing_behind() -> None:
         lab.start_bird(session(), static("10.50.0.0/24"))
         await lab.speaker.announce([route(f"10.65.{number}.0/26") for number in range(64)])
         await lab.speaker.configure([peer(BIRD, passive=True), peer(RAW[0], passive=True)])
-        await until("BIRD", lambda: lab.heard.up(BIRD))
+        await until(lambda: lab.heard.up(BIRD), "BIRD")
         nets = b"".join(wire.nlri(f"10.66.{number}.0/24") for number in range(200))
         raw = RawPeer(RAW[0])
         marks: list[Footprint] = []
@@ -147,14 +137,14 @@ def test_a_flapping_peer_leaves_nothing_behind() -> None:
             started = asyncio.get_running_loop().time()
             await raw.dial()
             await raw.open()
-            await until("up", counts(lab, PeerUp, number))
+            await until(counts(lab, PeerUp, number), "up")
             await raw.update(attributes=GOOD, reachable=nets)
-            await until("routes", lambda: len(lab.heard.prefixes(RAW[0])) == 200)
+            await until(lambda: len(lab.heard.prefixes(RAW[0])) == 200, "routes")
             await raw.close()
-            await until("down", counts(lab, PeerDown, number))
+            await until(counts(lab, PeerDown, number), "down")
             if number >= rounds // 4:
                 # What ended is let go of a moment later.
-                await until("no more of it", lambda: fits(marks, footprint(lab.speaker.child_pid)))
+                await until(lambda: fits(marks, footprint(lab.speaker.child_pid)), "no more of it")
                 marks.append(footprint(lab.speaker.child_pid))
             lab.heard.events[:] = [
                 event for event in lab.heard.events if isinstance(event, (PeerUp, PeerDown))

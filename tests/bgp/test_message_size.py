@@ -16,7 +16,8 @@ from bgp.routes.export_policy import Terms
 from bgp.routes.local_routes import Kind
 from bgp.speaker.interface import Family, Route
 from tests.bgp.make import rules
-from tests.bgp.session_lab import BIRD, RAW, Lab, RawPeer, peer, route, story, until
+from tests.bgp.session_lab import BIRD, RAW, Lab, RawPeer, peer, route, story
+from tests.support.patience import until
 
 NET = ip_network("10.65.1.0/26")
 MADE: dict[str, Callable[[int], object]] = {
@@ -49,15 +50,15 @@ def test_the_longest_that_is_offered_arrives() -> None:
         for each in (wide, narrow):
             await each.dial()
             await each.open(wide=each is wide)
-        await until("both", lambda: lab.heard.up(RAW[0], RAW[1]))
+        await until(lambda: lab.heard.up(RAW[0], RAW[1]), "both")
         for field in MADE:
             await lab.speaker.announce([longest(field)])
             for each in (wide, narrow):
-                await until(f"{field}", lambda each=each: any(map(long, each.updates())))  # type: ignore[misc]
+                await until(lambda each=each: any(map(long, each.updates())), f"{field}")  # type: ignore[misc]
                 each.messages.clear()
             await lab.speaker.announce([])
             for each in (wide, narrow):
-                await until("withdrawn", lambda each=each: bool(each.updates()))  # type: ignore[misc]
+                await until(lambda each=each: bool(each.updates()), "withdrawn")  # type: ignore[misc]
                 each.messages.clear()
         await wide.close()
         await narrow.close()

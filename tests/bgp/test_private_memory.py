@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.bgp.session_lab import BIRD, Lab, peer, story, until
-from tests.bgp.world import eventually
+from tests.bgp.session_lab import BIRD, Lab, peer, story
+from tests.support.patience import until, wait_for
 
 
 def limits(pid: int) -> str:
@@ -39,11 +39,11 @@ def test_the_agent(tmp_path: Path) -> None:
         command = [*WEAK, sys.executable, "-m", "bgp.main"]
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
     try:
-        eventually("no core dumps", lambda: limits(process.pid).split()[4:6] == ["0", "0"], 60)
-        eventually("no look into it", lambda: not readable(process.pid))
+        wait_for(lambda: limits(process.pid).split()[4:6] == ["0", "0"], "no core dumps")
+        wait_for(lambda: not readable(process.pid), "no look into it")
         other = subprocess.Popen([*WEAK, "sleep", "60"])
         try:
-            eventually("any other process", lambda: readable(other.pid))
+            wait_for(lambda: readable(other.pid), "any other process")
         finally:
             other.kill()
             other.wait()
@@ -55,7 +55,7 @@ def test_the_agent(tmp_path: Path) -> None:
 def test_its_speaker() -> None:
     async def body(lab: Lab) -> None:
         await lab.speaker.configure([peer(BIRD)])
-        await until("started", lambda: lab.speaker.running)
+        await until(lambda: lab.speaker.running, "started")
         pid = lab.speaker.child_pid
         assert pid is not None
         assert limits(pid).split()[4:6] == ["0", "0"]

@@ -32,8 +32,8 @@ from bgp.speaker.exabgp.speaker import ExaBGPSpeaker
 from libcalico.datastore.interface import Entry
 from libcalico.datastore.syncer import SyncBatch, Update
 from tests.bgp.agents import resource
-from tests.bgp.session_lab import Lab, RawPeer, namespace, peer, session, until
-from tests.support.patience import HANG
+from tests.bgp.session_lab import Lab, RawPeer, namespace, peer, session
+from tests.support.patience import HANG, until
 
 PEERS: dict[str, tuple[int, str]] = {
     "10.9.0.2": (64512, ""),  # all is well
@@ -108,7 +108,7 @@ async def agent_in(lab: Lab) -> AsyncIterator[Agent]:
         updates = [Update(key, Entry(key, value, 1, b"")) for key, value in changes]
         await agent.apply_batch(SyncBatch(updates, True))
         # The healthy one is never down for long enough to be looked into, however slow this is.
-        await until("all is well", lambda: agent.sessions.status[ip_address("10.9.0.2")].up)
+        await until(lambda: agent.sessions.status[ip_address("10.9.0.2")].up, "all is well")
         tasks.append(asyncio.create_task(agent.doctor.run()))
         yield agent
     finally:
@@ -141,7 +141,7 @@ def test_every_reason_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
                 return all(cause in seen[address] for address, cause in wanted.items())
 
             try:
-                await until("all causes", done, 30)
+                await until(done, "all causes")
             except AssertionError:
                 print(seen, *describe(agent)["peers"], sep="\n")
                 raise
@@ -157,8 +157,8 @@ def test_every_reason_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
             # What is mended loses its cause.
             lab.space.run("iptables", "-F", "INPUT")
             mended = ip_address("10.9.0.9")
-            await until("mended", lambda: agent.sessions.status[mended].up, 30)
-            await until("forgotten", lambda: mended not in agent.doctor.diagnoses)
+            await until(lambda: agent.sessions.status[mended].up, "mended")
+            await until(lambda: mended not in agent.doctor.diagnoses, "forgotten")
             await raw.close()
 
     with namespace() as lab:

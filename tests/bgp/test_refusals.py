@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from bgp.speaker.exabgp.refusals import RETRY, Refusals
 from bgp.speaker.interface import IPAddress, Peer, PeerDown, SpeakerDown
-from tests.bgp.session_lab import BIRD, RAW, Lab, RawPeer, peer, session, static, story, until
+from tests.bgp.session_lab import BIRD, RAW, Lab, RawPeer, peer, session, static, story
+from tests.support.patience import until
 
 FORBIDDEN = 2
 """A hold time that RFC 4271 4.2 forbids: ExaBGP refuses it, as the stand-in below does."""
@@ -81,15 +82,15 @@ def test_a_refused_definition_ends_no_session() -> None:
         await lab.speaker.configure([bird, mine])
         await raw.dial()
         await raw.open()
-        await until("both", lambda: lab.heard.up(BIRD, raw.local))
+        await until(lambda: lab.heard.up(BIRD, raw.local), "both")
         pid = lab.speaker.child_pid
         refused = replace(mine, hold_time=FORBIDDEN)
         never = peer(RAW[2], passive=True, ttl_security=300)
         await lab.speaker.configure([bird, refused, never, peer(late.local, passive=True)])
-        await until("applied", lambda: late.local in lab.speaker._applied, 60)
+        await until(lambda: late.local in lab.speaker._applied, "applied")
         await late.dial()
         await late.open()
-        await until("the new one", lambda: lab.heard.up(late.local))
+        await until(lambda: lab.heard.up(late.local), "the new one")
         found = dict(lab.speaker.conditions())
         assert set(found) == {f"BGP peer {raw.local}", f"BGP peer {RAW[2]}"}
         assert "hold_time" in found[f"BGP peer {raw.local}"]
@@ -99,13 +100,13 @@ def test_a_refused_definition_ends_no_session() -> None:
         assert lab.speaker.child_pid == pid
         assert lab.heard.of(PeerDown) == []
         await lab.speaker.configure([bird, mine, peer(late.local, passive=True)])
-        await until("the reason is gone", lambda: not lab.speaker.conditions())
+        await until(lambda: not lab.speaker.conditions(), "the reason is gone")
         # A speaker that starts with such a definition holds all other sessions.
         await lab.speaker.configure([])
-        await until("stopped", lambda: not lab.speaker.running)
+        await until(lambda: not lab.speaker.running, "stopped")
         lab.heard.events.clear()
         await lab.speaker.configure([bird, refused])
-        await until("BIRD", lambda: lab.heard.up(BIRD), 90)
+        await until(lambda: lab.heard.up(BIRD), "BIRD")
         assert [what for what, _ in lab.speaker.conditions()] == [f"BGP peer {raw.local}"]
         assert len([each for each in lab.heard.events if isinstance(each, SpeakerDown)]) == 1
         await raw.close()

@@ -18,19 +18,8 @@ from libcalico.datastore.interface import Entry
 from libcalico.datastore.syncer import SyncBatch, Update
 from libcalico.model.keys import Key
 from tests.bgp.make import resource
-from tests.bgp.session_lab import (
-    BIRD,
-    ME,
-    RAW,
-    Lab,
-    RawPeer,
-    peer,
-    route,
-    session,
-    static,
-    story,
-    until,
-)
+from tests.bgp.session_lab import BIRD, ME, RAW, Lab, RawPeer, peer, route, session, static, story
+from tests.support.patience import until
 
 
 def test_a_removed_peer_is_told_and_comes_back_at_once() -> None:
@@ -47,25 +36,25 @@ def test_a_removed_peer_is_told_and_comes_back_at_once() -> None:
             await opened.dial()
             await gone.dial()
             await gone.open()
-            await until("up", lambda n=number: len(lab.heard.of(PeerUp, gone.local)) == n)  # type: ignore[misc]
-            await until("BIRD", lambda: lab.heard.up(BIRD))
-            await until("our OPEN", lambda: opened.messages)
+            await until(lambda n=number: len(lab.heard.of(PeerUp, gone.local)) == n, "up")  # type: ignore[misc]
+            await until(lambda: lab.heard.up(BIRD), "BIRD")
+            await until(lambda: opened.messages, "our OPEN")
             await lab.speaker.configure([stays])
-            await until("told", lambda: gone.notifications() == [(6, 3)])
-            await until("told, too", lambda: opened.notifications() == [(6, 3)])
-            await until("closed", gone.closed.is_set)
+            await until(lambda: gone.notifications() == [(6, 3)], "told")
+            await until(lambda: opened.notifications() == [(6, 3)], "told, too")
+            await until(gone.closed.is_set, "closed")
             down = lab.heard.of(PeerDown, gone.local)[-1]
             assert isinstance(down, PeerDown)
             assert down.reason is DownReason.REMOVED
-            await until("taken out", lambda: len(lab.speaker._applied) == 1)
+            await until(lambda: len(lab.speaker._applied) == 1, "taken out")
             await lab.speaker.configure([stays, *both])  # a moment later
             for each in (gone, opened):
                 await each.close()
-            await until("taken back", lambda: len(lab.speaker._applied) == 3)
+            await until(lambda: len(lab.speaker._applied) == 3, "taken back")
         # Taken out and put back in one breath: nobody notices.
         await gone.dial()
         await gone.open()
-        await until("up", lambda: lab.heard.up(gone.local))
+        await until(lambda: lab.heard.up(gone.local), "up")
         await lab.speaker.configure([stays])
         await lab.speaker.configure([stays, *both])
         await asyncio.sleep(0.5)
@@ -89,12 +78,12 @@ def test_a_router_that_was_removed_is_back_within_seconds() -> None:
             return lab.birdc("show", "route")
 
         await lab.speaker.configure([mine, other])
-        await until("told", lambda: "10.65.1.0/26" in shown())
+        await until(lambda: "10.65.1.0/26" in shown(), "told")
         await lab.speaker.configure([other])
-        await until("dropped", lambda: "10.65.1.0/26" not in shown())
+        await until(lambda: "10.65.1.0/26" not in shown(), "dropped")
         begun = time.monotonic()
         await lab.speaker.configure([mine, other])
-        await until("told again", lambda: "10.65.1.0/26" in shown(), 30)
+        await until(lambda: "10.65.1.0/26" in shown(), "told again")
         print(f"back after {time.monotonic() - begun:.1f} s")
 
     story(body)
@@ -107,19 +96,19 @@ def test_a_speaker_that_is_not_needed_has_not_failed() -> None:
         mine = peer(RAW[0], passive=True)
         for number in range(1, STAYS_DEAD + 2):
             await lab.speaker.configure([mine])
-            await until("it runs", lambda n=number: len(lab.heard.of(SpeakerUp)) == n)  # type: ignore[misc]
+            await until(lambda n=number: len(lab.heard.of(SpeakerUp)) == n, "it runs")  # type: ignore[misc]
             assert lab.speaker.conditions() == []
             await lab.speaker.configure([])
-            await until("it is ended", lambda: not lab.speaker.running)
-            await until("told", lambda n=number: len(lab.heard.of(SpeakerDown)) == n)  # type: ignore[misc]
+            await until(lambda: not lab.speaker.running, "it is ended")
+            await until(lambda n=number: len(lab.heard.of(SpeakerDown)) == n, "told")  # type: ignore[misc]
             assert lab.heard.of(SpeakerDown)[-1] == SpeakerDown("", 1, idle=True)
         await lab.speaker.configure([mine])
         # One that ends by itself, at once after that, is the first one.
-        await until("it runs", lambda: lab.speaker.child_pid is not None)
+        await until(lambda: lab.speaker.child_pid is not None, "it runs")
         child = lab.speaker.child_pid
         assert child is not None, "a kill of 0 would be one of the whole run"
         os.kill(child, signal.SIGKILL)
-        await until("again", lambda: len(lab.heard.of(SpeakerUp)) == STAYS_DEAD + 3)
+        await until(lambda: len(lab.heard.of(SpeakerUp)) == STAYS_DEAD + 3, "again")
         died = lab.heard.of(SpeakerDown)[-1]
         assert isinstance(died, SpeakerDown)
         assert not died.idle
@@ -145,15 +134,15 @@ def test_a_router_that_is_deleted_and_made_again_in_one_breath_is_still_heard() 
             return {str(prefix) for prefix in agent.publisher.current}
 
         await agent.apply_batch(batch(me, tor))
-        await until("learned", lambda: learned() == {"10.50.0.0/24"}, 60)
+        await until(lambda: learned() == {"10.50.0.0/24"}, "learned")
         await agent.apply_batch(batch(other))  # a reload that is due anyway
         await agent.apply_batch(batch((tor[0], None)))
         assert learned() == set()
         await agent.apply_batch(batch(tor))
         assert learned() == {"10.50.0.0/24"}
         lab.start_bird(session(asn=64500), static("10.50.0.0/24", "10.50.1.0/24"))
-        await until("heard on", lambda: learned() == {"10.50.0.0/24", "10.50.1.0/24"}, 60)
-        await until("reloaded", lambda: len(lab.speaker._applied) == 2)
+        await until(lambda: learned() == {"10.50.0.0/24", "10.50.1.0/24"}, "heard on")
+        await until(lambda: len(lab.speaker._applied) == 2, "reloaded")
         assert agent.sessions.up(BIRD)
         assert agent.sessions.status[BIRD].session == 1
         following.cancel()

@@ -22,9 +22,9 @@ from bgp.speaker.interface import (
 from libcalico.local.node_api import Fact
 from tests.bgp.agents import Cluster
 from tests.bgp.make import source
-from tests.bgp.session_lab import until
 from tests.bgp.test_agent_routing import ALL_OF_N1, BLOCKS, NODES, POOL, REFLECTED
 from tests.support.netns import network_namespace
+from tests.support.patience import until
 
 NETS = [ip_network(f"10.65.{number}.0/24") for number in range(3)]
 HOPS: list[IPAddress] = [ip_address(f"10.1.0.{number}") for number in range(3)]
@@ -131,11 +131,11 @@ async def test_a_way_that_is_lost_moves_routes_and_comes_back() -> None:
     n1.on_felix(Fact(["10.0.0.1"], {"10.0.0.0/24": "eth0"}))
     assert cluster.table("n1") == ALL_OF_N1
     lost.update({"10.0.0.2", "10.0.0.3"})  # the reflector itself has a session: not asked
-    await until("gone", lambda: cluster.table("n1") == {"10.65.3.0/26": ["10.0.0.3"]})
+    await until(lambda: cluster.table("n1") == {"10.65.3.0/26": ["10.0.0.3"]}, "gone")
     ((subject, why),) = n1.conditions()
     assert subject == "BGP next hop 10.0.0.2"
     assert "1 paths are not used" in why
     lost.clear()
-    await until("back", lambda: cluster.table("n1") == ALL_OF_N1)
+    await until(lambda: cluster.table("n1") == ALL_OF_N1, "back")
     assert n1.conditions() == []
     await cluster.stop()

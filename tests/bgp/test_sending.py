@@ -14,19 +14,9 @@ import pytest
 from bgp.speaker.attribute_values import Session
 from bgp.speaker.interface import EndOfRib, Family, PathsReceived, PeerDown, Route
 from bgp.speaker.wire import Decoder
-from tests.bgp.session_lab import (
-    BIRD,
-    HOLD,
-    RAW,
-    Lab,
-    RawPeer,
-    peer,
-    route,
-    session,
-    story,
-    until,
-)
+from tests.bgp.session_lab import BIRD, HOLD, RAW, Lab, RawPeer, peer, route, session, story
 from tests.support import bgp_wire as wire
+from tests.support.patience import until
 
 LONG = tuple(range(65001, 65901))
 
@@ -94,20 +84,20 @@ def test_a_peer_that_reads_slowly() -> None:
         for raw in (slow, quick):
             await raw.dial()
             await raw.open()
-        await until("both", lambda: lab.heard.up(slow.local, quick.local) and ended(slow))
+        await until(lambda: lab.heard.up(slow.local, quick.local) and ended(slow), "both")
         await pause(slow)
         many = wide(3_000)
         await lab.speaker.announce(many)
-        await until("the other has all", lambda: len(quick.updates()) >= len(many), 40)
+        await until(lambda: len(quick.updates()) >= len(many), "the other has all")
         begun = time.monotonic()
         before = spent(lab)
         await asyncio.sleep(2)
         assert spent(lab) - before < 0.5 * (time.monotonic() - begun)
         await lab.speaker.announce([*many[:100], route("10.250.0.0/16")])
-        await until("the other knows", lambda: "10.250.0.0/16" in table(quick), 40)
+        await until(lambda: "10.250.0.0/16" in table(quick), "the other knows")
         assert lab.heard.of(PeerDown) == []
         go_on(slow)
-        await until("caught up", lambda: "10.250.0.0/16" in table(slow), 40)
+        await until(lambda: "10.250.0.0/16" in table(slow), "caught up")
         assert (
             table(slow)
             == table(quick)
@@ -133,11 +123,11 @@ def test_a_peer_that_reads_nothing_at_all() -> None:
         await lab.speaker.configure([peer(deaf.local, passive=True)])
         await deaf.dial()
         await deaf.open()
-        await until("up", lambda: lab.heard.up(deaf.local) and ended(deaf))
+        await until(lambda: lab.heard.up(deaf.local) and ended(deaf), "up")
         await pause(deaf)
         many = wide(11_000)
         await lab.speaker.announce(many)
-        await until("its end", lambda: lab.heard.of(PeerDown, deaf.local), 60)
+        await until(lambda: lab.heard.of(PeerDown, deaf.local), "its end")
         (down,) = lab.heard.of(PeerDown, deaf.local)
         assert isinstance(down, PeerDown)
         assert "(6,8)" in down.detail
@@ -145,7 +135,7 @@ def test_a_peer_that_reads_nothing_at_all() -> None:
         await lab.speaker.announce(many[:10])
         await deaf.dial()
         await deaf.open()
-        await until("ten", lambda: len(table(deaf)) == 10 and ended(deaf))
+        await until(lambda: len(table(deaf)) == 10 and ended(deaf), "ten")
         await deaf.close()
 
     story(body, 150)
@@ -167,15 +157,15 @@ def test_a_peer_asks_for_all_once_more() -> None:
             wire.OPEN, wire.open_body(modern.asn, modern.local.packed, hold=HOLD, capabilities=can)
         )
         await modern.send(wire.KEEPALIVE)
-        await until("both", lambda: ended(plain) and ended(modern))
+        await until(lambda: ended(plain) and ended(modern), "both")
         plain.messages.clear()
         modern.messages.clear()
         await plain.send_bytes(wire.message(5, b"\0\1\0\1") * 20)
-        await until("twice", lambda: len(plain.updates()) == 2)
+        await until(lambda: len(plain.updates()) == 2, "twice")
         assert table(plain) == {"10.65.1.0/26", "10.65.2.0/26"}
         await modern.send(5, b"\0\1\0\1")
         await modern.send(5, b"\0\2\0\1")  # a family that was not agreed on
-        await until("framed", lambda: (5, b"\0\1\2\1") in modern.messages)
+        await until(lambda: (5, b"\0\1\2\1") in modern.messages, "framed")
         kinds = [(kind, text) for kind, text in modern.messages if kind != wire.KEEPALIVE]
         assert kinds[0] == (5, b"\0\1\1\1")
         assert kinds[-1] == (5, b"\0\1\2\1")
@@ -199,7 +189,7 @@ def test_the_last_word_counts() -> None:
         await lab.speaker.configure([peer(each.local, passive=True) for each in (steady, flapping)])
         await steady.dial()
         await steady.open()
-        await until("up", lambda: lab.heard.up(steady.local))
+        await until(lambda: lab.heard.up(steady.local), "up")
         nets = [f"10.66.{number}.0/24" for number in range(200)]
         for turn in range(30):
             if turn % 5 == 0:
@@ -214,9 +204,9 @@ def test_the_last_word_counts() -> None:
         await lab.speaker.announce([route(each) for each in nets[:7]])
         await flapping.dial()
         await flapping.open()
-        await until("its end", lambda: ended(flapping))
+        await until(lambda: ended(flapping), "its end")
         assert table(flapping) == set(nets[:7])
-        await until("the last word", lambda: table(steady) == set(nets[:7]))
+        await until(lambda: table(steady) == set(nets[:7]), "the last word")
         assert steady.notifications() == []
         assert lab.heard.of(PeerDown, steady.local) == []
         assert lab.speaker.command_errors == 0
@@ -234,7 +224,7 @@ def test_what_both_sides_carry() -> None:
         await lab.speaker.announce([route("10.65.1.0/26"), route("fd65::/64")])
         both = replace(peer(BIRD), families=(Family.IPV4, Family.IPV6))
         await lab.speaker.configure([both])
-        await until("its route", lambda: "10.65.1.0/26" in lab.birdc("show", "route"))
+        await until(lambda: "10.65.1.0/26" in lab.birdc("show", "route"), "its route")
         assert lab.speaker.sent(BIRD) == 1
         assert lab.speaker.conditions() == []
 
@@ -252,25 +242,25 @@ def test_what_cannot_be_told_is_a_condition() -> None:
         six = route("fd65::/64", peers=frozenset({raw.local}))
         await lab.speaker.announce([good, route(net, communities=("70000:1",)), six])
         await lab.speaker.configure([peer(BIRD), over4])
-        await until("BIRD", lambda: lab.heard.up(BIRD))
+        await until(lambda: lab.heard.up(BIRD), "BIRD")
         ((subject, why),) = lab.speaker.conditions()
         assert subject == f"BGP peer {BIRD}"
         assert net in why
         assert "70000:1" in why
-        await until("the good one", lambda: "10.65.2.0/26" in lab.birdc("show", "route"))
+        await until(lambda: "10.65.2.0/26" in lab.birdc("show", "route"), "the good one")
         await lab.speaker.announce([good, route(net, communities=("7000:1",)), six])
         assert lab.speaker.conditions() == []
-        await until("told", lambda: net in lab.birdc("show", "route"))
+        await until(lambda: net in lab.birdc("show", "route"), "told")
         await raw.dial()
         await raw.open()
-        await until("all", lambda: ended(raw))
+        await until(lambda: ended(raw), "all")
         ((subject, why),) = lab.speaker.conditions()
         assert subject == f"BGP peer {raw.local}"
         assert "no IPv6 address of ours" in why
         assert table(raw) == {net, "10.65.2.0/26"}
         assert lab.speaker.sent(raw.local) == 2
         await raw.close()
-        await until("down", lambda: lab.heard.of(PeerDown, raw.local))
+        await until(lambda: lab.heard.of(PeerDown, raw.local), "down")
         assert lab.speaker.conditions() == []
 
     story(body)
@@ -288,14 +278,14 @@ def test_sessions_that_say_nothing_cost_nothing() -> None:
         for raw in raws:
             await raw.dial()
             await raw.open()
-        await until("all", lambda: all(map(ended, raws)), 40)
+        await until(lambda: all(map(ended, raws)), "all")
         begun = time.monotonic()
         before = spent(lab)
         await asyncio.sleep(3)
         share = (spent(lab) - before) / (time.monotonic() - begun)
         assert share < 0.1, share
         await lab.speaker.announce([route("10.65.1.0/26")])
-        await until("told", lambda: all("10.65.1.0/26" in table(raw) for raw in raws))
+        await until(lambda: all("10.65.1.0/26" in table(raw) for raw in raws), "told")
         assert lab.heard.of(PeerDown) == []
         for raw in raws:
             await raw.close()

@@ -25,9 +25,9 @@ from tests.bgp.session_lab import (
     session,
     static,
     story,
-    until,
 )
 from tests.support import bgp_wire as wire
+from tests.support.patience import until
 
 CANARY = 'canary-7f3a-$"};'
 NET = "10.65.1.0/26"
@@ -56,7 +56,7 @@ def test_keys(caplog: pytest.LogCaptureFixture) -> None:
         await lab.speaker.configure([mine, peer(plain.local, passive=True)])
         await plain.dial()
         await plain.open()
-        await until("with its key", lambda: lab.heard.up(BIRD, plain.local))
+        await until(lambda: lab.heard.up(BIRD, plain.local), "with its key")
         assert lab.bird_up()
         status = (Path("/proc") / str(lab.speaker.child_pid) / "status").read_text()
         assert f"CapEff:\t{1 << 10:016x}" in status
@@ -65,7 +65,7 @@ def test_keys(caplog: pytest.LogCaptureFixture) -> None:
         await lab.speaker.configure(
             [replace(mine, password="wrong"), peer(plain.local, passive=True)]
         )
-        await until("down", lambda: not lab.heard.up(BIRD))
+        await until(lambda: not lab.heard.up(BIRD), "down")
         await asyncio.sleep(3)
         assert not lab.heard.up(BIRD)
         assert lab.heard.of(PeerDown, plain.local) == []
@@ -73,9 +73,9 @@ def test_keys(caplog: pytest.LogCaptureFixture) -> None:
         # Gone, and back without a key: the key did not stay on the socket.
         await lab.speaker.configure([peer(plain.local, passive=True)])
         lab.start_bird(session(), static(NET))
-        await until("gone", lambda: set(lab.speaker._applied) == {plain.local})
+        await until(lambda: set(lab.speaker._applied) == {plain.local}, "gone")
         await lab.speaker.configure([peer(BIRD, passive=True), peer(plain.local, passive=True)])
-        await until("without a key", lambda: lab.heard.up(BIRD))
+        await until(lambda: lab.heard.up(BIRD), "without a key")
         assert lab.heard.of(PeerDown, plain.local) == []
         leaks(lab, word, caplog.text)
         await plain.close()
@@ -118,7 +118,7 @@ def test_hops() -> None:
         )
         await far.dial(ttl=3)
         await far.open()
-        await until("BIRD and the distant peer", lambda: lab.heard.up(BIRD, far.local))
+        await until(lambda: lab.heard.up(BIRD, far.local), "BIRD and the distant peer")
         await near.dial(ttl=253)  # as from three routers away: one too many
         await near.open()
         await asyncio.sleep(1.5)
@@ -126,7 +126,7 @@ def test_hops() -> None:
         await near.close()
         await near.dial(ttl=254, least=255)  # it holds our very first packet to the rule, too
         await near.open()
-        await until("from the nearest routers", lambda: lab.heard.up(near.local))
+        await until(lambda: lab.heard.up(near.local), "from the nearest routers")
         await near.close()
         await far.close()
 
@@ -168,12 +168,12 @@ def test_attributes_out() -> None:
         await lab.speaker.announce([mine, theirs, route("10.65.2.0/26")])
         outer = peer(RAW[0], remote_as=64500, local_address=RAW[1])
         await lab.speaker.configure([peer(BIRD), outer])
-        await until("both", lambda: lab.heard.up(BIRD, RAW[0]))
+        await until(lambda: lab.heard.up(BIRD, RAW[0]), "both")
 
         def shown(name: str, prefix: str = NET) -> str:
             return lab.birdc("show", "route", "all", prefix, "protocol", name)
 
-        await until("inside", lambda: "BGP.cluster_list" in shown("node1"))
+        await until(lambda: "BGP.cluster_list" in shown("node1"), "inside")
         inside = shown("node1")
         for line in (
             "BGP.origin: Incomplete",
@@ -188,20 +188,20 @@ def test_attributes_out() -> None:
             "BGP.large_community: (64512, 1, 2)",
         ):
             assert line in inside, inside
-        await until("outside", lambda: "BGP.as_path" in shown("outside"))
+        await until(lambda: "BGP.as_path" in shown("outside"), "outside")
         outside = shown("outside")
         assert f"BGP.as_path: {MY_AS} 65001 65002" in outside
         assert f"BGP.next_hop: {hop}" in outside
         assert "local_pref: 321" not in outside
         # Other attributes are another UPDATE, which may come later.
         other = "10.65.2.0/26"
-        await until("the other, too", lambda: "BGP.as_path" in shown("outside", other))
+        await until(lambda: "BGP.as_path" in shown("outside", other), "the other, too")
         plain = shown("outside", other)
         assert f"BGP.as_path: {MY_AS}\n" in plain
         assert f"BGP.next_hop: {RAW[1]}" in plain
         # One attribute changes: replaced in place, never withdrawn.
         await lab.speaker.announce([replace(mine, med=78), theirs, route("10.65.2.0/26")])
-        await until("the new MED", lambda: "BGP.med: 78" in shown("node1"))
+        await until(lambda: "BGP.med: 78" in shown("node1"), "the new MED")
         assert lab.speaker.sent(BIRD) == 2
         assert lab.speaker.command_errors == 0
 
@@ -225,7 +225,7 @@ def test_attributes_in_and_several_paths() -> None:
                 preference 200; }}; route {NET} unreachable; }}""",
         )
         await lab.speaker.configure([peer(BIRD, passive=True)])
-        await until("two paths", lambda: len(lab.heard.table(BIRD)) == 2)
+        await until(lambda: len(lab.heard.table(BIRD)) == 2, "two paths")
         found = sorted(
             (each.attributes for each in lab.heard.table(BIRD).values()), key=lambda a: a.med or 0
         )
@@ -238,8 +238,8 @@ def test_attributes_in_and_several_paths() -> None:
         assert opened.add_path == {Family.IPV4}
         # Without the wish there is one path.
         await lab.speaker.configure([peer(BIRD, passive=True, add_path=False)])
-        await until("again", lambda: len(lab.heard.of(PeerUp, BIRD)) == 2)
-        await until("one path", lambda: len(lab.heard.table(BIRD)) == 1)
+        await until(lambda: len(lab.heard.of(PeerUp, BIRD)) == 2, "again")
+        await until(lambda: len(lab.heard.table(BIRD)) == 1, "one path")
 
     story(body)
 
@@ -269,7 +269,7 @@ def test_ports_addresses_and_keepalives() -> None:
         await small.dial(port=1792, to=IPv4Address("10.9.0.6"))
         await small.open()
         everybody = (BIRD, first.local, small.local)
-        await until("all three", lambda: lab.heard.up(*everybody))
+        await until(lambda: lab.heard.up(*everybody), "all three")
         listening = lab.space.run("ss", "-Hltn", "sport", ">=", ":1", "src", "10.9.0.1")
         everywhere = lab.space.run("ss", "-Hltn")
         assert "10.9.0.1:179 " in listening
@@ -278,8 +278,8 @@ def test_ports_addresses_and_keepalives() -> None:
         assert "0.0.0.0:179 " not in everywhere
         beats = [kind for kind, _ in first.messages].count(wire.KEEPALIVE)
         await until(
-            "a KEEPALIVE each second",
             lambda: [kind for kind, _ in first.messages].count(wire.KEEPALIVE) >= beats + 2,
+            "a KEEPALIVE each second",
         )
         # The others are not disturbed when one moves from the wildcard to the address.
         await lab.speaker.configure(
@@ -289,7 +289,7 @@ def test_ports_addresses_and_keepalives() -> None:
                 peer(small.local, listen_port=1792, passive=True),
             ]
         )
-        await until("moved", lambda: "10.9.0.1:1792" in lab.space.run("ss", "-Hltn"))
+        await until(lambda: "10.9.0.1:1792" in lab.space.run("ss", "-Hltn"), "moved")
         assert lab.heard.of(PeerDown, BIRD) == []
         assert lab.heard.of(PeerDown, first.local) == []
         await first.close()
@@ -309,13 +309,13 @@ def test_a_peer_on_all_addresses_beside_others_of_the_same_port() -> None:
         await anywhere.dial(to=IPv4Address("10.9.0.6"))
         await anywhere.open()
         await strict.dial(to=IPv4Address("10.9.0.6"))
-        await until("refused", strict.closed.is_set)
+        await until(strict.closed.is_set, "refused")
         await strict.close()
         await strict.dial()
         await strict.open()
-        await until("both", lambda: lab.heard.up(strict.local, anywhere.local))
+        await until(lambda: lab.heard.up(strict.local, anywhere.local), "both")
         await lab.speaker.configure([own])
-        await until("the address alone", lambda: "0.0.0.0:179 " not in lab.space.run("ss", "-Hltn"))
+        await until(lambda: "0.0.0.0:179 " not in lab.space.run("ss", "-Hltn"), "the address alone")
         assert lab.heard.of(PeerDown, strict.local) == []
         await strict.close()
         await anywhere.close()
@@ -337,9 +337,9 @@ def test_source_address() -> None:
         )
         assert loop.is_running()
         await lab.speaker.configure([peer(RAW[2])])
-        await until("from the node's address", lambda: dialled[-1:] == [str(ME)])
+        await until(lambda: dialled[-1:] == [str(ME)], "from the node's address")
         await lab.speaker.configure([peer(RAW[2], any_source=True)])
-        await until("the kernel's choice", lambda: dialled[-1:] == ["10.9.0.5"])
+        await until(lambda: dialled[-1:] == ["10.9.0.5"], "the kernel's choice")
         server.close()
         await server.wait_closed()
         # That address is the next hop, too: on the peer's network no other is valid.
@@ -349,7 +349,7 @@ def test_source_address() -> None:
         await raw.dial(to=RAW[2])
         await raw.open()
         wanted = wire.attribute(0x40, 3, RAW[2].packed)
-        await until("the next hop", lambda: any(wanted in body for body in raw.updates()))
+        await until(lambda: any(wanted in body for body in raw.updates()), "the next hop")
         await raw.close()
 
     story(body)
@@ -365,13 +365,13 @@ def test_what_went_while_a_session_was_down_does_not_come_back() -> None:
         raw = RawPeer(RAW[0])
         await raw.dial()
         await raw.open()
-        await until("both", lambda: any(gone in body for body in raw.updates()))
+        await until(lambda: any(gone in body for body in raw.updates()), "both")
         await raw.close()
-        await until("down", lambda: lab.heard.of(PeerDown))
+        await until(lambda: lab.heard.of(PeerDown), "down")
         await lab.speaker.announce([route("10.65.1.0/26")])
         await raw.dial()
         await raw.open()
-        await until("End-of-RIB", lambda: b"\0\0\0\0" in raw.updates())
+        await until(lambda: b"\0\0\0\0" in raw.updates(), "End-of-RIB")
         told = raw.updates()
         assert any(body.endswith(kept) for body in told)
         # Named to be withdrawn at most: the first field of an UPDATE (RFC 4271 4.3).
@@ -393,7 +393,7 @@ def test_a_new_peer_while_routes_are_on_their_way_restarts_nobody(
         await lab.speaker.configure(both[:1])
         await first.dial()
         await first.open()
-        await until("the first", lambda: lab.heard.up(first.local))
+        await until(lambda: lab.heard.up(first.local), "the first")
         for turn in range(6):
             base = int(IPv4Address("10.66.0.0")) + 4096 * turn
             nets = [f"{IPv4Address(base + number)}/32" for number in range(2000)]
@@ -401,12 +401,12 @@ def test_a_new_peer_while_routes_are_on_their_way_restarts_nobody(
             await asyncio.sleep(0.05)
             await lab.speaker.configure(both if turn % 2 == 0 else both[:1])
             reloads = turn + 1
-            await until("done", lambda n=reloads: caplog.text.count("exabgp reloaded") >= n)  # type: ignore[misc]
+            await until(lambda n=reloads: caplog.text.count("exabgp reloaded") >= n, "done")  # type: ignore[misc]
         await lab.speaker.configure(both)
-        await until("with both", lambda: caplog.text.count("exabgp reloaded") == 7)
+        await until(lambda: caplog.text.count("exabgp reloaded") == 7, "with both")
         await second.dial()
         await second.open()
-        await until("the second", lambda: lab.heard.up(first.local, second.local))
+        await until(lambda: lab.heard.up(first.local, second.local), "the second")
         assert lab.speaker.restarts == 0
         assert lab.heard.of(PeerDown, first.local) == []
         await first.close()

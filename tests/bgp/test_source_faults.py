@@ -18,8 +18,8 @@ from bgp.peering.kubernetes_passwords import KubernetesPasswords
 from bgp.peering.passwords import Passwords, SecretRef
 from libcalico.kubernetes import objects, service_objects
 from libcalico.kubernetes.names import Name
-from tests.bgp.session_lab import until
 from tests.bgp.test_kubernetes import WEB, piece, web
+from tests.support.patience import until
 
 pytestmark = pytest.mark.asyncio
 REF = SecretRef("tor", "key")
@@ -97,15 +97,15 @@ async def test_services(lists: type[Lists], caplog: pytest.LogCaptureFixture) ->
 
     source.require()
     task = asyncio.create_task(follow())
-    await until("the service", lambda: told)
+    await until(lambda: told, "the service")
     assert [key for key, view in told if view] == [WEB]
     assert source.problem == ""
     fails(lists)
-    await until("the fault", lambda: "at once" in source.problem)
+    await until(lambda: "at once" in source.problem, "the fault")
     assert "Fault: in the middle" in caplog.text
     assert len(told) == 1
     lists.broken, lists.services = False, ()
-    await until("all is well", lambda: source.problem == "")
+    await until(lambda: source.problem == "", "all is well")
     assert told[1:] == [(WEB, None)]
     await ended(task)
 
@@ -124,13 +124,13 @@ async def test_passwords(lists: type[Lists], caplog: pytest.LogCaptureFixture) -
     def has(value: str) -> Callable[[], bool]:
         return lambda: bool(told) and told[-1].values == {REF: value}
 
-    await until("the password", has("first"))
+    await until(has("first"), "the password")
     fails(lists)
-    await until("the fault", lambda: "at once" in source.problem)
+    await until(lambda: "at once" in source.problem, "the fault")
     assert "in the middle" in caplog.text
     assert has("first")()
     lists.secret, lists.broken = b"second", False
-    await until("the change", has("second"))
+    await until(has("second"), "the change")
     assert source.problem == ""
     assert "first" not in caplog.text
     assert "second" not in caplog.text

@@ -20,8 +20,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from ipaddress import ip_network
@@ -36,7 +35,7 @@ from libcalico.model import codec
 from libcalico.model.keys import AffinityKey, BlockKey, Key, ResourceKey
 from libcalico.model.resources.ipam import Attribute, Block, BlockAffinity
 from tests.support.netns import Namespace, network_namespace
-from tests.support.patience import HANG, patient
+from tests.support.patience import HANG, wait_for
 
 HOLD = 60
 """Long enough for a machine that stands still for seconds: after a third of it ExaBGP is asked, and
@@ -45,20 +44,6 @@ ROUTER = "10.99.0.254"
 ROUTER6 = "fd99::254"
 PRIMARY = ("show", "route", "primary", "where", "source", "=", "RTS_BGP")
 """Chosen routes only: a node that learned a block tells it to routers outside, too."""
-
-
-def eventually(
-    what: str, check: Callable[[], Any], timeout: float = 15.0, pause: float = 0.05
-) -> Any:
-    """Poll until `check` gives something true; its last value stands in the failure."""
-    deadline = time.monotonic() + patient(timeout)
-    while True:
-        value = check()
-        if value:
-            return value
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {patient(timeout):g} s: {what}; last: {value!r}")
-        time.sleep(pause)
 
 
 class Ear:
@@ -283,7 +268,7 @@ class World:
         command += ["-s", str(self.directory / "bird.ctl"), *(["-R"] if recover else [])]
         with (self.directory / "bird.log").open("ab") as log:
             self.bird = subprocess.Popen(self.hub.command(*command), stdout=log, stderr=log)
-        eventually("birdc answers", lambda: "router" in self.birdc("show", "status").lower())
+        wait_for(lambda: "router" in self.birdc("show", "status").lower(), "birdc answers")
 
     def birdc(self, *words: str) -> str:
         socket_path = str(self.directory / "bird.ctl")
@@ -409,7 +394,7 @@ def _etcd(world: World) -> subprocess.Popen[bytes]:
             return True
         return False
 
-    eventually("etcd answers", healthy, pause=0.2)
+    wait_for(healthy, "etcd answers")
     return process
 
 

@@ -23,11 +23,11 @@ from libcalico.datastore.etcd.keys import path_of
 from libcalico.model import codec
 from libcalico.model.keys import ResourceKey
 from tests.bgp.session_lab import RawPeer
-from tests.bgp.world import Node, World, cluster, eventually
+from tests.bgp.world import Node, World, cluster
 from tests.bgp_interop.router import Learned, Neighbour, Router
 from tests.support import bgp_wire as wire
 from tests.support.netns import Namespace, network_namespace
-from tests.support.patience import patient
+from tests.support.patience import patient, wait_for
 
 OURS, THEIRS = 64512, 64500
 NODE, NODE6 = "10.99.0.1", "fd99::1"
@@ -117,9 +117,9 @@ class Fabric:
     def known(self, name: str) -> None:
         """n1 has heard of a BGPFilter. A peering that names an unknown one is refused, and ends."""
         self.peer(NOBODY, filters=[name], name="nobody")
-        eventually(f"BGPFilter {name} is known", lambda: NOBODY in self.node.peers())
+        wait_for(lambda: NOBODY in self.node.peers(), f"BGPFilter {name} is known")
         self.world.delete(ResourceKey("BGPPeer", "nobody"))
-        eventually("nobody is gone", lambda: NOBODY not in self.node.peers())
+        wait_for(lambda: NOBODY not in self.node.peers(), "nobody is gone")
 
     def session(self, address: str = ROUTER) -> int:
         """The number of the present session, or of the last one: another one has another."""
@@ -130,7 +130,7 @@ class Fabric:
         """What is written inside reaches n1's speaker before this ends."""
         before = self._reloads()
         yield
-        eventually("the speaker reloads", lambda: self._reloads() > before)
+        wait_for(lambda: self._reloads() > before, "the speaker reloads")
 
     def _reloads(self) -> int:
         return self.node.log.read_text(errors="replace").count("exabgp reloaded")
@@ -174,7 +174,7 @@ class Fabric:
         self.world.block("n1", BLOCK6)
         if self.node.process is None or self.node.process.poll() is not None:
             self.node.start()
-        eventually("no peers", lambda: self.node.status and not self.node.peers(), 20)
+        wait_for(lambda: self.node.status and not self.node.peers(), "no peers")
         self.learned({})
         self.node.ear.lost.clear()
         self.other.ear.routes.clear()
@@ -211,7 +211,7 @@ def eventually_equal(what: str, look: Callable[[], Any], expected: Any, seconds:
         return bool(found == expected)
 
     try:
-        eventually(what, same, seconds)
+        wait_for(same, what, limit=seconds)
     except AssertionError:
         raise AssertionError(f"{what}: {found!r}, expected {expected!r}") from None
     return found

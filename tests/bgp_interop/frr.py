@@ -7,8 +7,8 @@ import shutil
 from collections.abc import Iterator
 from typing import Any
 
-from tests.bgp.world import eventually
 from tests.bgp_interop.router import Learned, Neighbour, Router, Setup
+from tests.support.patience import wait_for
 
 DAEMONS = "/usr/lib/frr"
 
@@ -31,7 +31,7 @@ class Frr(Router):
             private += ["-i", f"{self.directory}/{daemon}.pid", "-P", "0", "-f", path]
             graceful = ["-K", str(setup.restart_time)] if daemon == "zebra" else []
             self.launch(f"{DAEMONS}/{daemon}", *private, *graceful, "--log", "stdout")
-            eventually("its socket", (self.directory / f"{daemon}.vty").exists)
+            wait_for((self.directory / f"{daemon}.vty").exists, "its socket")
 
     def table(self) -> dict[str, Learned]:
         found: dict[str, Learned] = {}

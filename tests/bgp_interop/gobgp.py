@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.bgp.world import eventually
 from tests.bgp_interop.router import Learned, Neighbour, Origin, Router, Setup
+from tests.support.patience import wait_for
 
 _API = "127.0.0.1:50051"
 _ORIGIN, _AS_PATH, _NEXT_HOP, _LOCAL_PREF, _COMMUNITIES = 1, 2, 3, 5, 8
@@ -25,7 +25,7 @@ class GoBgp(Router):
         path = self.write("gobgpd.json", [json.dumps(configuration(self.router_id, setup))])
         command = ["gobgpd", "-f", path, "-t", "json", "--api-hosts", _API, "--pprof-disable"]
         self.launch(*command, *(["-r"] if again else []))
-        eventually("gobgpd answers", lambda: self._gobgp("global"))
+        wait_for(lambda: self._gobgp("global"), "gobgpd answers")
         for origin in setup.origins:
             self._gobgp("global", "rib", "add", "-a", f"ipv{origin.version}", *_route(origin))
         for each in setup.neighbours:

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from tests.bgp.session_lab import RawPeer
 from tests.bgp.test_wire import DISCARDED, RESETS, WITHDRAWING
-from tests.bgp.world import eventually
 from tests.bgp_interop.catalogue import case
 from tests.bgp_interop.fabric import (
     BLOCK,
@@ -24,6 +23,7 @@ from tests.bgp_interop.fabric import (
 )
 from tests.bgp_interop.router import Learned, Neighbour, Origin, Setup
 from tests.support import bgp_wire as wire
+from tests.support.patience import wait_for
 
 OUTSIDE, HIDDEN = "10.200.0.0/24", "10.201.0.0/24"
 OUR_BLOCK = Learned(NODE, (OURS,))
@@ -71,7 +71,7 @@ def communities(lab: Fabric) -> None:
     seen = replace(
         OUR_BLOCK, communities=frozenset({"65000:7"}), large=frozenset({"4200000001:8:9"})
     )
-    assert eventually("the block", lab.heard) == {BLOCK: seen}
+    assert wait_for(lab.heard, "the block") == {BLOCK: seen}
     lab.learned({OUTSIDE: (ROUTER,), HIDDEN: (ROUTER,)})
     for number, community in enumerate(("64500:13", "64500:1:13")):
         rule = {"communities": {"values": [community]}, "action": "Reject"}
@@ -137,7 +137,7 @@ def reflectors(lab: Fabric) -> None:
     n2.start()
     lab.up(ROUTER)
     lab.learned({second: (n2.address,)})
-    eventually("n2's table", lambda: n2.ear.table == {BLOCK: (n1.address,)})
+    wait_for(lambda: n2.ear.table == {BLOCK: (n1.address,)}, "n2's table")
     # The router becomes a node among others, n1 the reflector of both.
     lab.router.kill()
     mine = "10.65.3.0/26"
@@ -152,7 +152,7 @@ def reflectors(lab: Fabric) -> None:
     lab.learned({second: (n2.address,), mine: (ROUTER,)})
     all_of_them = {BLOCK: (NODE,), BLOCK6: (NODE6,), mine: (ROUTER,)}
     eventually_equal("n2's table", lambda: n2.ear.table, all_of_them)
-    table = eventually("both blocks", lambda: _if_both(lab.router.table(), BLOCK, second))
+    table = wait_for(lambda: _if_both(lab.router.table(), BLOCK, second), "both blocks")
     assert table[second].next_hop == n2.address
     assert table[second].as_path == ()
     assert table[second].originator == n2.address

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from tests.bgp.world import eventually
 from tests.bgp_interop.catalogue import case
 from tests.bgp_interop.fabric import (
     BLOCK,
@@ -24,6 +23,7 @@ from tests.bgp_interop.fabric import (
     link6,
 )
 from tests.bgp_interop.router import Learned, Neighbour, Origin, Setup
+from tests.support.patience import wait_for
 
 OUTSIDE, OUTSIDE6 = "10.200.0.0/24", "fd20::/64"
 OUR_BLOCK = Learned(NODE, (OURS,))
@@ -56,9 +56,9 @@ def md5(lab: Fabric) -> None:
     lab.up(ROUTER)
     lab.told({BLOCK: OUR_BLOCK})
     key("wrong")
-    eventually("the session ends", lambda: not lab.node.up(ROUTER))
+    wait_for(lambda: not lab.node.up(ROUTER), "the session ends")
     before = unsigned(lab)
-    eventually("segments are refused", lambda: unsigned(lab) > before + 1)
+    wait_for(lambda: unsigned(lab) > before + 1, "segments are refused")
     assert not lab.node.up(ROUTER)
     key("right")
     lab.up(ROUTER)
@@ -96,7 +96,7 @@ def graceful_restart(lab: Fabric) -> None:
     lab.told(both)
     lab.learned({OUTSIDE: (ROUTER,)})
     lab.node.kill()
-    eventually("the router noticed", lambda: not lab.router.up(NODE))
+    wait_for(lambda: not lab.router.up(NODE), "the router noticed")
     lab.world.unblock("n1", "10.65.9.0/26")
     assert lab.heard() == both
     lab.node.start()
@@ -108,12 +108,12 @@ def graceful_restart(lab: Fabric) -> None:
     else:
         assert table == {BLOCK: OUR_BLOCK}
     lab.up(ROUTER)
-    eventually("a complete snapshot", lambda: lab.node.status["start_complete"])
+    wait_for(lambda: lab.node.status["start_complete"], "a complete snapshot")
     lab.learned({OUTSIDE: (ROUTER,)})
     assert lab.node.ear.lost == []
     # Now the router.
     lab.router.kill()
-    eventually("n1 noticed", lambda: not lab.node.up(ROUTER))
+    wait_for(lambda: not lab.node.up(ROUTER), "n1 noticed")
     if lab.router.loses_forwarding:
         lab.learned({})  # RFC 4724 4.2: it did not say that it would forward meanwhile
     else:
@@ -121,7 +121,7 @@ def graceful_restart(lab: Fabric) -> None:
         assert lab.node.peers()[ROUTER]["graceful_restart"] == "keeping routes"
     lab.router.start(setup, again=True)
     lab.up(ROUTER)
-    eventually("learned anew", lambda: lab.node.peers()[ROUTER]["stale"] == 0)
+    wait_for(lambda: lab.node.peers()[ROUTER]["stale"] == 0, "learned anew")
     lab.learned({OUTSIDE: (ROUTER,)})
     lab.told({BLOCK: OUR_BLOCK})
     if lab.router.loses_forwarding:
@@ -143,7 +143,7 @@ def hold_timer(lab: Fabric) -> None:
     lab.told({BLOCK: OUR_BLOCK})
     lab.learned({OUTSIDE: (ROUTER,)})
     with lab.silence():
-        eventually("n1 drops the session", lambda: not lab.node.up(ROUTER), 8)
+        wait_for(lambda: not lab.node.up(ROUTER), "n1 drops the session")
         assert re.search("hold", lab.node.peers()[ROUTER]["info"], re.IGNORECASE), lab.node.peers()
         lab.learned({})
         lab.told({})
@@ -172,5 +172,5 @@ def multihop(lab: Fabric) -> None:
     lab.told({BLOCK: OUR_BLOCK})
     before = counter(lab, "TCPMinTTLDrop")
     lab.peer(FAR, ttlSecurity=1)
-    eventually("too far away", lambda: counter(lab, "TCPMinTTLDrop") > before + 1)
-    eventually("no session", lambda: not lab.node.up(FAR))
+    wait_for(lambda: counter(lab, "TCPMinTTLDrop") > before + 1, "too far away")
+    wait_for(lambda: not lab.node.up(FAR), "no session")

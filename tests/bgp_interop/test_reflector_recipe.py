@@ -21,10 +21,10 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.bgp.world import World, cluster, eventually
+from tests.bgp.world import World, cluster
 from tests.bgp_interop.frr import DAEMONS
 from tests.support.netns import Namespace, network_namespace
-from tests.support.patience import HANG
+from tests.support.patience import HANG, wait_for
 
 PAGE = Path(__file__).parents[2] / "docs" / "reflectors.md"
 FIRST, SECOND = "10.99.0.201", "10.99.0.202"
@@ -83,7 +83,7 @@ class Frr(Reflector):
             private = ["--vty_socket", str(self.folder), "-z", f"{self.folder}/zserv.api"]
             private += ["-i", f"{self.folder}/{daemon}.pid", "-f", str(self.folder / "frr.conf")]
             self.launch(f"{DAEMONS}/{daemon}", *private, "-P", "0", *more, "--log", "stdout")
-            eventually("its socket", (self.folder / f"{daemon}.vty").exists, 30)
+            wait_for((self.folder / f"{daemon}.vty").exists, "its socket")
 
 
 Made = tuple[World, Bird, Frr]
@@ -120,10 +120,8 @@ def made() -> Iterator[Made]:
 
 def knows(world: World, name: str, prefix: str, next_hop: str) -> None:
     node = world.nodes[name]
-    eventually(
-        f"{name} knows {prefix} by {next_hop}",
-        lambda: node.ear.table.get(prefix) == (next_hop,),
-        60,
+    wait_for(
+        lambda: node.ear.table.get(prefix) == (next_hop,), f"{name} knows {prefix} by {next_hop}"
     )
 
 
@@ -131,7 +129,7 @@ def knows(world: World, name: str, prefix: str, next_hop: str) -> None:
 def test_both_reflect_and_neither_is_on_the_path(made: Made) -> None:
     world, bird, frr = made
     for name, node in world.nodes.items():
-        eventually(f"{name}'s sessions", lambda node=node: node.up(FIRST, SECOND), 60)  # type: ignore[misc]
+        wait_for(lambda node=node: node.up(FIRST, SECOND), f"{name}'s sessions")  # type: ignore[misc]
     knows(world, "n1", "10.65.2.0/26", "10.99.0.2")
     knows(world, "n2", "10.65.1.0/26", "10.99.0.1")
     assert bird.forwards_nothing()
@@ -145,12 +143,12 @@ def test_one_is_enough(made: Made, dead: str) -> None:
     victim, gone, left = (bird, FIRST, SECOND) if dead == "bird" else (frr, SECOND, FIRST)
     n1, n2 = world.nodes.values()
     for node in (n1, n2):
-        eventually("sessions", lambda node=node: node.up(FIRST, SECOND), 60)  # type: ignore[misc]
+        wait_for(lambda node=node: node.up(FIRST, SECOND), "sessions")  # type: ignore[misc]
     knows(world, "n1", "10.65.2.0/26", "10.99.0.2")
     n1.ear.lost.clear()
     victim.kill()
     try:
-        eventually("it is missed", lambda: info(n1, gone) != "Established", 60)
+        wait_for(lambda: info(n1, gone) != "Established", "it is missed")
         assert info(n1, left) == "Established"
         new = "10.65.8.0/26" if dead == "bird" else "10.65.9.0/26"
         world.block("n2", new)

@@ -32,10 +32,9 @@ from tests.cni.world import (
     put_pool,
     result_of,
     start_felix,
-    until,
 )
 from tests.support.netns import Namespace
-from tests.support.patience import HANG
+from tests.support.patience import HANG, until
 
 WAITING = WAITS
 PATIENCE = HANG
@@ -124,9 +123,9 @@ async def warm(stage: Stage) -> None:
     with pod_namespace("warm") as pod:
         await add(stage, pod, "warm")
         await delete(stage, pod, "warm")
-    await until(lambda: not of_pods(stage.node), PATIENCE)
+    await until(lambda: not of_pods(stage.node))
     # The node's own link is as young as the node.
-    await until(lambda: "tentative" not in stage.node.space.run("ip", "address"), PATIENCE)
+    await until(lambda: "tentative" not in stage.node.space.run("ip", "address"))
     stage.before = kernel(stage.node)
 
 

@@ -15,8 +15,7 @@ import signal
 import stat
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ import msgspec
 
 from cni.install.main import parser, run
 from tests.cni.executable import plugin
-from tests.support.patience import HANG
 
 REFERENCE = Path("/usr/lib/cni")
 TOKEN = "ey-a.canary-token.made-for-tests"
@@ -152,11 +150,3 @@ class Host:
 def mode(path: Path) -> int:
     """Permission bits, of a link its own."""
     return stat.S_IMODE(path.lstat().st_mode)
-
-
-def until(condition: Callable[[], object]) -> None:
-    """Poll; fails where it hangs."""
-    end = time.monotonic() + HANG
-    while not condition():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.02)

@@ -22,18 +22,9 @@ import pytest
 from cni.server.daemon import Daemon
 from cni.verbs import check
 from libcalico import names
-from tests.cni.world import (
-    WAITS,
-    FelixPeer,
-    World,
-    hurried,
-    node_world,
-    pod_namespace,
-    result_of,
-    until,
-)
+from tests.cni.world import WAITS, FelixPeer, World, hurried, node_world, pod_namespace, result_of
 from tests.support.netns import Namespace
-from tests.support.patience import HANG
+from tests.support.patience import HANG, until
 
 LINK = names.host_interface_name("default", "web-1")
 DUAL = {"ipam": {"type": "calico-ipam", "assign_ipv6": "true"}}

@@ -13,15 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.cni.supervised import supervised
-from tests.cni.world import (
-    World,
-    changed,
-    node_world,
-    pod_namespace,
-    result_of,
-    start_felix,
-    until,
-)
+from tests.cni.world import World, changed, node_world, pod_namespace, result_of, start_felix
+from tests.support.patience import until
 from tests.support.wall_clock import WallClock
 
 HOUR = 3600
@@ -71,9 +64,9 @@ async def test_nothing_that_is_measured_in_seconds_follows_the_wall_clock(
                 await until(lambda: f"-A {chain} " in node.space.run("iptables-nft-save"))
                 # Life sign and status files go on.
                 before = node.etcd.get(SIGN), status.read_bytes(), own.read_bytes()
-                await until(lambda b=before: node.etcd.get(SIGN) != b[0])
-                await until(lambda b=before: status.read_bytes() != b[1])
-                await until(lambda b=before: own.read_bytes() != b[2])
+                await until(lambda b=before: node.etcd.get(SIGN) != b[0])  # type: ignore[misc]
+                await until(lambda b=before: status.read_bytes() != b[1])  # type: ignore[misc]
+                await until(lambda b=before: own.read_bytes() != b[2])  # type: ignore[misc]
                 result_of(await node.add(comes, "comes", config=WAITS))
                 assert (await node.delete(comes, "comes")).status == 0
                 assert json.loads(status.read_bytes())["ready"]

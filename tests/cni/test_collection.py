@@ -22,17 +22,8 @@ from cni.server.daemon import settings_from
 from cni.server.server import Server
 from ipam.collector.collector import Collector
 from ipam.collector.leak_evidence import LeakEvidence
-from tests.cni.world import (
-    NETWORK,
-    NODE,
-    World,
-    container_id,
-    node_world,
-    pod_namespace,
-    result_of,
-    until,
-)
-from tests.support.patience import patient
+from tests.cni.world import NETWORK, NODE, World, container_id, node_world, pod_namespace, result_of
+from tests.support.patience import patient, until
 
 GAP = 0.3
 

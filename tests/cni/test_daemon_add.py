@@ -27,9 +27,9 @@ from tests.cni.world import (
     node_world,
     pod_namespace,
     result_of,
-    until,
 )
 from tests.support.netns import Namespace
+from tests.support.patience import until
 
 
 @pytest.fixture

@@ -40,10 +40,9 @@ from tests.cni.world import (
     pod_namespace,
     put_pool,
     result_of,
-    until,
 )
 from tests.support.netns import Namespace
-from tests.support.patience import HANG
+from tests.support.patience import HANG, until
 
 
 @pytest.fixture
@@ -84,7 +83,7 @@ async def test_etcd_killed_add_fails_and_del_is_finished_later(node: World, pod:
         assert node.links() == []
         assert records(node), "the DEL is remembered"
         async with FelixPeer(node.settings.felix_socket) as felix:
-            await until(lambda: container_id("web-1") in (felix.unreleased() or ()), HANG)
+            await until(lambda: container_id("web-1") in (felix.unreleased() or ()))
         for record in records(node):
             assert record.stat().st_mode & 0o777 == 0o600
         assert node.settings.pending.stat().st_mode & 0o777 == 0o700
@@ -385,8 +384,9 @@ async def test_pools_that_cannot_serve_are_named(node: World, pod: Namespace) ->
     async with node.daemon() as daemon:
         await until(lambda: daemon.context.cluster.in_sync)
         await put_pool(daemon.context.store, "pool4", CIDR4, 28, disabled=True)
+        cluster = daemon.context.cluster
         await until(
-            lambda: any(pool.disabled for pool in daemon.context.cluster.facts("node1").pools)  # type: ignore[union-attr]
+            lambda: (facts := cluster.facts("node1")) and any(pool.disabled for pool in facts.pools)
         )
         error = (await node.add(pod)).error
         assert f"pool4 ({CIDR4}) is disabled" in error["msg"]

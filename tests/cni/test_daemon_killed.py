@@ -22,8 +22,8 @@ import pytest
 
 from cni.server.daemon import Daemon
 from tests.cni.executable import FULL_SIZE
-from tests.cni.world import WAITS, FelixPeer, World, node_world, pod_namespace, result_of, until
-from tests.support.patience import HANG, patient
+from tests.cni.world import WAITS, FelixPeer, World, node_world, pod_namespace, result_of
+from tests.support.patience import HANG, patient, until
 
 INSTANTS = [
     "before:submit",

@@ -26,18 +26,9 @@ from cni.verbs.failures import DatastoreLimit
 from cni.verbs.sources import DelegatedAddresses
 from libcalico.datastore.interface import Put
 from libcalico.model import Metadata, Node, NodeStatus, ResourceKey
-from tests.cni.world import (
-    NODE,
-    World,
-    container_id,
-    hurried,
-    node_world,
-    pod_namespace,
-    result_of,
-    until,
-)
+from tests.cni.world import NODE, World, container_id, hurried, node_world, pod_namespace, result_of
 from tests.support.netns import Namespace
-from tests.support.patience import HANG
+from tests.support.patience import HANG, until
 
 PLUGINS = "/usr/lib/cni"
 

@@ -17,8 +17,9 @@ from libcalico.datastore.interface import Entry
 from libcalico.model import Handle
 from libcalico.model.keys import HandleKey
 from tests.cni.test_attachment import WEB
-from tests.cni.world import World, node_world, pod_namespace, result_of, until
+from tests.cni.world import World, node_world, pod_namespace, result_of
 from tests.support.netns import Namespace
+from tests.support.patience import until
 
 
 @pytest.fixture

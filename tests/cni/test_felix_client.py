@@ -19,8 +19,8 @@ from cni.socket import protocol
 from libcalico.errors import DatastoreUnavailable, InvalidValue
 from linux.errors import KernelError
 from tests.cni.test_attachment import request
-from tests.cni.world import FelixPeer, until
-from tests.support.patience import HANG
+from tests.cni.world import FelixPeer
+from tests.support.patience import HANG, until
 
 SUBJECT = Subject("default", "node1-k8s-web-eth0", "c" * 64)
 

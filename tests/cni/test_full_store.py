@@ -11,15 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cni.world import (
-    World,
-    node_world,
-    pod_namespace,
-    result_of,
-    start_felix,
-    until,
-)
+from tests.cni.world import World, node_world, pod_namespace, result_of, start_felix
 from tests.support.etcd import SMALL_QUOTA
+from tests.support.patience import until
 
 FULL = "etcd is full (alarm NOSPACE)"
 
@@ -68,19 +62,19 @@ async def test_nothing_is_lost_while_etcd_is_full_and_felix_goes_on(node: World)
                 told = await node.cni("STATUS", None, "", config={"cniVersion": "1.1.0"})
                 assert (told.error["code"], FULL in told.error["msg"]) == (50, True)
                 await until(lambda: FULL in conditions(own))
-                await until(lambda: FULL in conditions(status), 60)
+                await until(lambda: FULL in conditions(status))
                 assert (await node.delete(ends, "ends")).status == 0
                 assert len(node.links()) == 1
                 # What somebody removes of a rule or a route, felix puts back.
                 node.space.run("ip", "route", "delete", text)
                 node.space.run("iptables-nft", "-F", chain)
-                await until(lambda: routed(node, text), 60)
-                await until(lambda: f"-A {chain} " in node.space.run("iptables-nft-save"), 60)
+                await until(lambda: routed(node, text))
+                await until(lambda: f"-A {chain} " in node.space.run("iptables-nft-save"))
 
                 node.etcd.make_room()
-                await until(lambda: daemon.context.journal.count() == 0, 60)
+                await until(lambda: daemon.context.journal.count() == 0)
                 await until(lambda: FULL not in conditions(own) and own.exists())
-                await until(lambda: FULL not in conditions(status), 60)
+                await until(lambda: FULL not in conditions(status))
                 assert node.in_use() == 1
                 result_of(await node.add(late, "late", config=waits))
                 assert (await node.delete(late, "late")).status == 0

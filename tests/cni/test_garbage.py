@@ -19,8 +19,8 @@ from ipam.records.blocks import Allocation, parse_address
 from libcalico.datastore.interface import Datastore, Entry, Put
 from libcalico.model import Metadata, WorkloadEndpoint, WorkloadEndpointSpec
 from libcalico.model.keys import IPNetwork, ResourceKey
-from tests.cni.world import NODE, World, container_id, node_world, pod_namespace, result_of, until
-from tests.support.patience import HANG
+from tests.cni.world import NODE, World, container_id, node_world, pod_namespace, result_of
+from tests.support.patience import HANG, until
 
 
 @pytest.fixture
@@ -165,7 +165,7 @@ async def test_each_of_two_collections_hears_of_later_calls(
         calls = []
         for number in (1, 2):
             calls.append(asyncio.create_task(node.cni("GC", None, "", config=gc)))
-            await until(lambda number=number: len(lists) == number)
+            await until(lambda number=number: len(lists) == number)  # type: ignore[misc]
         await node.cni("STATUS", None, "", config={"cniVersion": "1.1.0"})
         assert lists[0] == lists[1] == {""}
         ends[1].set()

@@ -31,10 +31,9 @@ from tests.cni.world import (
     node_world,
     pod_namespace,
     result_of,
-    until,
 )
 from tests.support.netns import Namespace
-from tests.support.patience import HANG
+from tests.support.patience import HANG, until
 
 WITHOUT_END = {"policy_setup_timeout_seconds": 3600}
 HELLO = protocol.encode_frame(protocol.Hello("executable"))

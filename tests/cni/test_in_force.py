@@ -21,10 +21,9 @@ from tests.cni.world import (
     node_world,
     pod_namespace,
     result_of,
-    until,
 )
 from tests.support.netns import Namespace
-from tests.support.patience import HANG
+from tests.support.patience import HANG, until
 
 LINK = names.host_interface_name("default", "web-1")
 

@@ -11,16 +11,9 @@ from typing import Any
 import pytest
 
 from cni.request.result import SUPPORTED_VERSIONS
-from tests.cni.world import (
-    CIDR4,
-    World,
-    container_id,
-    node_world,
-    pod_namespace,
-    result_of,
-    until,
-)
+from tests.cni.world import CIDR4, World, container_id, node_world, pod_namespace, result_of
 from tests.support.netns import Namespace
+from tests.support.patience import until
 
 PLUGINS = Path("/usr/lib/cni")
 OTHERS: dict[str, dict[str, Any]] = {

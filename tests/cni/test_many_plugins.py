@@ -17,8 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cni.world import World, node_world, pod_namespace, result_of, until
+from tests.cni.world import World, node_world, pod_namespace, result_of
 from tests.support.netns import Namespace
+from tests.support.patience import until
 
 COUNT = 110 if os.environ.get("MUSLIN_FULL_SIZE") else 30
 
@@ -69,4 +70,4 @@ async def test_all_pods_of_a_node_come_and_go_in_one_instant(
 
         # 4 * COUNT requests: how they fall together depends on the machine, but never one by one.
         assert daemon.context.allocator.transactions - served < 3 * COUNT
-        await until(lambda: descriptors() <= before + 4, 20)
+        await until(lambda: descriptors() <= before + 4)

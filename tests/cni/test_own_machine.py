@@ -20,7 +20,8 @@ from libcalico.datastore.interface import Delete, Put, Selection
 from libcalico.model import Metadata, Node, ResourceKey
 from libcalico.model.keys import BlockKey
 from libcalico.model.resources.node import NodeAddress, NodeBGPSpec, NodeSpec
-from tests.cni.world import NODE, World, node_world, pod_namespace, result_of, until
+from tests.cni.world import NODE, World, node_world, pod_namespace, result_of
+from tests.support.patience import until
 
 GAP = 0.2
 

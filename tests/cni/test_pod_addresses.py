@@ -14,8 +14,9 @@ from cni.request.config import POD_ANNOTATIONS
 from cni.server.daemon import Daemon
 from libcalico.datastore.interface import Put
 from libcalico.model import Metadata, Profile, ProfileSpec, ResourceKey
-from tests.cni.world import NODE, World, node_world, pod_namespace, put_pool, result_of, until
+from tests.cni.world import NODE, World, node_world, pod_namespace, put_pool, result_of
 from tests.support.netns import Namespace
+from tests.support.patience import until
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from cni.pods.pod_sources import FOLLOWED, PodSources, own_access
 from cni.request.errors import CNIError
 from cni.request.request import Request, parse_request
 from libcalico.apiconfig import from_environment
-from tests.cni.world import until
+from tests.support.patience import until
 
 pytestmark = pytest.mark.asyncio
 NOWHERE = "https://127.0.0.1:1"

@@ -16,8 +16,9 @@ from libcalico.local.framing import connect_unix
 from libcalico.local.node_api import Hello, Paths, PathsBegin, PathsEnd
 from libcalico.local.node_api import Path as BestPath
 from tests.cni.faulty_node import reachable
-from tests.cni.world import WAITS, World, changed, node_world, pod_namespace, result_of, until
+from tests.cni.world import WAITS, World, changed, node_world, pod_namespace, result_of
 from tests.support.frames import Change, Json, relayed
+from tests.support.patience import until
 
 SINCE_VERSION_1 = {"await": {"number", "wired"}, "in_force": {"number", "routes"}}
 NEW_SINCE_VERSION_1 = {"stored"}

@@ -30,8 +30,8 @@ from tests.cni.world import (
     pod_namespace,
     put_pool,
     result_of,
-    until,
 )
+from tests.support.patience import until
 
 KEY = ResourceKey("Node", NODE)
 

@@ -18,15 +18,8 @@ import pytest
 from libcalico.datastore.interface import Datastore, Put, Replaced
 from libcalico.errors import DatastoreUnavailable
 from libcalico.model import Metadata, Node, ResourceKey
-from tests.cni.world import (
-    World,
-    node_world,
-    pod_namespace,
-    put_pool,
-    result_of,
-    until,
-)
-from tests.support.patience import HANG
+from tests.cni.world import World, node_world, pod_namespace, put_pool, result_of
+from tests.support.patience import HANG, until
 
 BLOCK = 4
 
@@ -120,9 +113,9 @@ async def test_living_nodes_put_back_what_they_own_and_no_address_is_given_twice
                 early = await node.add(late, "late")
                 assert early.error["code"] == 11, early
                 go.set()
-                await until(lambda: held(node) == before, 60)
+                await until(lambda: held(node) == before)
                 for daemon in (first, second_daemon):
-                    await until(lambda d=daemon: d.context.cluster.connected)
+                    await until(lambda d=daemon: d.context.cluster.connected)  # type: ignore[misc]
                     daemon.context.cluster.settle_seconds = 0.0
                 await until(lambda: not first.restorer.lost)
                 assert "earlier state" not in str(first._status()["conditions"])

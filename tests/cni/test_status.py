@@ -15,18 +15,9 @@ from ipam.allocator.facts import Facts
 from libcalico.datastore.interface import Delete, Put
 from libcalico.model import IPAMConfig
 from libcalico.model.keys import IPAMConfigKey, ResourceKey
-from tests.cni.world import (
-    NODE,
-    World,
-    hurried,
-    node_world,
-    pod_namespace,
-    put_pool,
-    result_of,
-    until,
-)
+from tests.cni.world import NODE, World, hurried, node_world, pod_namespace, put_pool, result_of
 from tests.support.netns import Namespace
-from tests.support.patience import HANG
+from tests.support.patience import HANG, until
 
 NEWEST = {"cniVersion": "1.1.0"}
 

@@ -38,7 +38,7 @@ from tests.cni.executable import BUILDS, Done
 from tests.support import stopping
 from tests.support.etcd import Etcd
 from tests.support.netns import Namespace, network_namespace
-from tests.support.patience import HANG, patient
+from tests.support.patience import HANG, patient, until
 
 NODE = "node1"
 HERE = Node(
@@ -325,13 +325,6 @@ async def put_pool(store: Datastore, name: str, cidr: str, size: int, **spec: An
         spec=IPPoolSpec(cidr=cidr, blockSize=size, nodeSelector="all()", **spec),
     )
     await store.commit([Put(ResourceKey("IPPool", name), pool)])
-
-
-async def until(condition: Any, seconds: float = HANG) -> None:
-    """Poll until `condition()` is true."""
-    async with asyncio.timeout(patient(seconds)):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
 
 
 def result_of(done: Done) -> dict[str, Any]:

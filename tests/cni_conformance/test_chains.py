@@ -24,7 +24,7 @@ from tests.cni.world import WAITS, container_id
 from tests.cni_conformance.registry import Checks
 from tests.cni_conformance.stage import REFERENCE, Stage
 from tests.support.netns import Namespace, network_namespace
-from tests.support.patience import HANG
+from tests.support.patience import HANG, wait_for
 
 checks = Checks(fast_builds=("executable",))
 checks.promise("ADV-6", "CHN-01", "CHN-12")
@@ -184,14 +184,6 @@ def few(*versions: str) -> tuple[str, ...]:
     return versions if FULL_SIZE else (versions[0], versions[-1])
 
 
-def until(condition: Any) -> None:
-    """Poll."""
-    deadline = time.monotonic() + HANG
-    while not condition():
-        assert time.monotonic() < deadline, "it never came to be"
-        time.sleep(0.1)
-
-
 def address_of(result: ResultDocument) -> str:
     """The first address."""
     return str(result["ips"][0]["address"]).partition("/")[0]
@@ -219,11 +211,11 @@ def host_ports_meet_policy(stage: Stage) -> None:
             }  # fmt: skip
             stage.put("GlobalNetworkPolicy", "deny-web", deny)
             try:
-                until(lambda: not fetch(here.outside, NODE_IP, patience=1))
-                until(lambda: not fetch(here.outside, address_of(result), 80, patience=1))
+                wait_for(lambda: not fetch(here.outside, NODE_IP, patience=1))
+                wait_for(lambda: not fetch(here.outside, address_of(result), 80, patience=1))
             finally:
                 stage.remove("globalnetworkpolicies", "deny-web")
-            until(lambda: fetch(here.outside, NODE_IP, patience=2))
+            wait_for(lambda: fetch(here.outside, NODE_IP, patience=2))
             # And a policy that names the pod's own port lets it through.
             deny["ingress"][0]["source"] = {"nets": [f"{OUTSIDE_IP}/32"]}  # type: ignore[index]
             stage.put("GlobalNetworkPolicy", "allow-web", deny)
@@ -319,9 +311,9 @@ def firewall_opens_nothing(stage: Stage) -> None:
         stage.put("GlobalNetworkPolicy", "no-egress", {"selector": "all()", "types": ["Egress"]})
         try:
             with serving(here.outside, 81):
-                until(lambda: not fetch(pod, OUTSIDE_IP, 81, 1))
+                wait_for(lambda: not fetch(pod, OUTSIDE_IP, 81, 1))
             # One late answer looks closed as well.
-            until(felix_is_first)
+            wait_for(felix_is_first)
         finally:
             stage.remove("globalnetworkpolicies", "no-egress")
 
@@ -339,7 +331,7 @@ def the_list_of_the_documents(stage: Stage) -> None:
         store = str(here.folder / "networks")
         ipam = {"type": "host-local", "subnet": "usePodCidr", "dataDir": store}
         ours = OURS | {"ipam": ipam}
-        until(lambda: _adds(here, here.network(ours)))
+        wait_for(lambda: _adds(here, here.network(ours)))
         for version in few("0.3.0", "0.3.1", "0.4.0", "1.0.0"):
             network = here.network(ours, PORTMAP, BANDWIDTH, version=version)
             with here.added(network, portMappings=MAPPING) as (pod, result, _):
@@ -419,10 +411,10 @@ def policy_only_behind_ptp(stage: Stage) -> None:
                     "GlobalNetworkPolicy", "deny-all", {"selector": "all()", "types": ["Ingress"]}
                 )
                 try:
-                    until(lambda: not fetch(here.outside, address_of(result), 80, 1))
+                    wait_for(lambda: not fetch(here.outside, address_of(result), 80, 1))
                 finally:
                     stage.remove("globalnetworkpolicies", "deny-all")
-                until(lambda: fetch(here.outside, address_of(result), 80, 1))
+                wait_for(lambda: fetch(here.outside, address_of(result), 80, 1))
         # A bridge's port is no place where felix could enforce: refused, nothing left.
         bridge = {**ptp, "type": "bridge", "bridge": "cni0", "isGateway": True}
         with stage.pod() as pod:

@@ -18,12 +18,12 @@ from cni.request.result import SUPPORTED_VERSIONS
 from tests.cni import test_delegation, test_ipam_plugin
 from tests.cni import test_executable_delegate as delegates
 from tests.cni.executable import FULL_SIZE
-from tests.cni.installer import until
 from tests.cni.world import CIDR4, container_id, network_config, result_of
 from tests.cni_conformance import lease_server
 from tests.cni_conformance.registry import Checks
 from tests.cni_conformance.stage import REFERENCE, Stage
 from tests.support.netns import Namespace
+from tests.support.patience import wait_for
 
 checks = Checks(fast_builds=("executable",))
 checks.promise("ADV-7", "DLG-01")
@@ -397,7 +397,7 @@ def dhcp_with_a_server(stage: Stage) -> None:
     )
     try:
         with lease_server.serving(given, IPv4Address("10.73.0.1")) as heard, stage.pod() as pod:
-            until(path.exists)
+            wait_for(path.exists)
             result = stage.add(pod, **options)
             # A question that waited for its answer was asked again.
             assert list(dict.fromkeys(heard)) == [lease_server.DISCOVER, lease_server.REQUEST]
@@ -457,7 +457,7 @@ def what_was_given_comes_back(stage: Stage) -> None:
             [stage.build.plugin("calico-ipam")], env=env, stdout=full, input=stdin,
             stderr=subprocess.DEVNULL, check=False,
         )  # fmt: skip
-    until(lambda: not node.in_use())
+    wait_for(lambda: not node.in_use())
     node.assert_clean()
     gone = {"config": {"ipam": {"type": "calico-ipam", "ipv4_pools": ["gone"]}}}
     for more in ({}, {"CNI_NETNS": ""}, gone):

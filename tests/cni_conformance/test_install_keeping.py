@@ -14,17 +14,9 @@ import yaml
 
 from cni.install import keeping
 from libcalico.kubernetes.access import Kubeconfig
-from tests.cni.installer import (
-    FIRST_GENERATION,
-    PEM,
-    TEMPLATE,
-    TOKEN,
-    Host,
-    mode,
-    until,
-)
+from tests.cni.installer import FIRST_GENERATION, PEM, TEMPLATE, TOKEN, Host, mode
 from tests.support.etcd import Etcd
-from tests.support.patience import HANG
+from tests.support.patience import HANG, wait_for
 
 
 @pytest.fixture
@@ -63,7 +55,7 @@ def test_the_sidecar_renews_and_the_init_container_ends(host: Host) -> None:
     script = str(Path(__file__).parents[2] / "manifests/install-cni.sh")
     kubeconfig = host.net / "calico-kubeconfig"
     with host.sidecar(script, CNI_NETWORK_CONFIG=FIRST_GENERATION) as process:
-        until(lambda: host.visible() == ["10-calico.conf"])
+        wait_for(lambda: host.visible() == ["10-calico.conf"])
         assert (host.bin / "calico").exists()
         inode = (host.net / "calico-tls/etcd-cert").stat().st_ino
         # As the kubelet does it: a link is swapped.
@@ -71,9 +63,9 @@ def test_the_sidecar_renews_and_the_init_container_ends(host: Host) -> None:
         (host.account / "link").symlink_to("fresh")
         (host.account / "link").rename(host.account / "token")
         (host.secrets / "etcd-key").write_text("a renewed key")
-        until(lambda: "a-renewed-token" in kubeconfig.read_text())
-        until(lambda: (host.net / "calico-tls/etcd-key").read_text() == "a renewed key")
-        until(lambda: host.written("10-calico.conf")["policy"]["k8s_auth_token"] != TOKEN)
+        wait_for(lambda: "a-renewed-token" in kubeconfig.read_text())
+        wait_for(lambda: (host.net / "calico-tls/etcd-key").read_text() == "a renewed key")
+        wait_for(lambda: host.written("10-calico.conf")["policy"]["k8s_auth_token"] != TOKEN)
         assert (host.net / "calico-tls/etcd-cert").stat().st_ino == inode, "what is right stays"
         process.terminate()
         assert process.wait(HANG) == 0
@@ -112,12 +104,12 @@ def test_the_daemon_writes_the_configuration_once_its_socket_answers(
 
     process = start()
     try:
-        until(serving)
+        wait_for(serving)
         assert not host.visible(), "not asked to"
         process.kill()
         process.wait()
         process = start(CALICO_CNI_WRITE_CONFIG="true", CNI_NETWORK_CONFIG=TEMPLATE)
-        until(conflist.exists)
+        wait_for(conflist.exists)
         assert serving(), "first the socket, then the configuration"
         assert host.written()["name"] == "k8s-pod-network"
         assert (host.net / "calico-kubeconfig").exists()
@@ -127,8 +119,8 @@ def test_the_daemon_writes_the_configuration_once_its_socket_answers(
         conflist.unlink()
         stopped = {"CALICO_CNI_WRITE_CONFIG": "true", "CNI_NETWORK_CONFIG": "{__NONSENSE__}"}
         process = start(**stopped)
-        until(serving)
-        until(lambda: "__NONSENSE__: no such placeholder" in (tmp_path / "log").read_text())
+        wait_for(serving)
+        wait_for(lambda: "__NONSENSE__: no such placeholder" in (tmp_path / "log").read_text())
         assert serving(), "a bad template stops no running pod"
         assert not host.visible()
     finally:

@@ -25,12 +25,11 @@ from tests.cni import (
     test_in_force,
 )
 from tests.cni.executable import FULL_SIZE, Done
-from tests.cni.installer import until
 from tests.cni.world import container_id, network_config, result_of
 from tests.cni_conformance.registry import Checks
 from tests.cni_conformance.stage import Stage
 from tests.support.netns import Namespace
-from tests.support.patience import HANG
+from tests.support.patience import HANG, wait_for
 
 checks = Checks()
 for _promise, _id in (
@@ -101,7 +100,7 @@ def every_form_of_a_namespace_path(stage: Stage) -> None:
         elsewhere.touch()
         sleeper = subprocess.Popen(pod.command("sleep", "600"))
         inside = os.stat(pod.path).st_ino
-        until(lambda: os.stat(f"/proc/{sleeper.pid}/ns/net").st_ino == inside)
+        wait_for(lambda: os.stat(f"/proc/{sleeper.pid}/ns/net").st_ino == inside)
         subprocess.run(["mount", "--bind", pod.path, elsewhere], check=True)
         try:
             forms = [
@@ -402,7 +401,7 @@ def status_says_when_running_pods_suffer(stage: Stage) -> None:
         done = stage.cni("STATUS", None, "", config=away)
         return done.status
 
-    until(told)
+    wait_for(told)
     assert (done.error["code"], "calico-felix" in done.error["msg"]) == (51, True)
 
 

@@ -11,7 +11,8 @@ from libcalico.process import paths
 from tests.cri import image
 from tests.cri.client import Wish
 from tests.cri.containerd import SOCKET
-from tests.cri.world import World, until
+from tests.cri.world import World
+from tests.support.patience import wait_for
 
 
 def kill(pids: list[int]) -> None:
@@ -46,15 +47,15 @@ def test_a_pod_without_a_sandbox_is_collected_and_one_with_it_is_not(node: World
     group = f"{node.runtime.cgroup}/leak"
     node.runtime.ctr("images", "import", str(node.runtime.archive), namespace="default")
     runs = node.runtime.begin("run", "--cni", "--cgroup", group, image.NAME, "leak")
-    until(lambda: len(node.endpoints()) == 2)
+    wait_for(lambda: len(node.endpoints()) == 2)
     runs.kill()
     runs.wait()
     kill(node.runtime.processes("leak"))
-    until(lambda: not [one for one in node.left() if one.startswith("link cali")])
+    wait_for(lambda: not [one for one in node.left() if one.startswith("link cali")])
     assert node.addresses() == 2
     with node.daemon_away():
         pass
-    until(lambda: swept(node))
+    wait_for(lambda: swept(node))
     assert node.addresses() == 1
     assert node.endpoints()["held"]["containerID"] == held.id
     node.runtime.ctr("containers", "rm", "leak", namespace="default")

@@ -10,7 +10,8 @@ import pytest
 
 from lab import proc
 from tests.cri.client import READY, RuntimeFailed, Wish
-from tests.cri.world import NODE_ADDRESS, World, fails, until
+from tests.cri.world import NODE_ADDRESS, World, fails
+from tests.support.patience import wait_for
 
 FULL = """\
 apiVersion: projectcalico.org/v3
@@ -82,19 +83,19 @@ def test_a_runtime_that_gives_up_leaves_nothing(node: World) -> None:
     """The kubelet's patience ends while our plugin waits: it is killed, and a DEL follows."""
     with node.datastore_away():
         call = node.cri.begin(Wish("hasty"))
-        until(lambda: "ADD calico" in [call.title for call in node.calls.about("hasty")])
+        wait_for(lambda: "ADD calico" in [call.title for call in node.calls.about("hasty")])
         call.cancel()
-    until(lambda: len(ends(node, "hasty")) == 1)
-    until(lambda: node.cri.sandboxes() == [])
+    wait_for(lambda: len(ends(node, "hasty")) == 1)
+    wait_for(lambda: node.cri.sandboxes() == [])
     node.assert_clean()
 
 
 def test_a_runtime_that_is_killed_finds_its_pods_again(node: World) -> None:
     pod = node.cri.run(Wish("stays", ports={PORT: 8080}))
     node.serve(pod, 8080)
-    until(lambda: "peer" in node.reached(NODE_ADDRESS, PORT))
+    wait_for(lambda: "peer" in node.reached(NODE_ADDRESS, PORT))
     node.runtime.kill()
-    until(lambda: "peer" in node.reached(NODE_ADDRESS, PORT))
+    wait_for(lambda: "peer" in node.reached(NODE_ADDRESS, PORT))
     node.runtime.start()
     again = node.cri.look(pod.id)
     assert (again.state, again.addresses) == (pod.state, pod.addresses)
@@ -110,7 +111,7 @@ def test_a_runtime_that_dies_with_its_pods_takes_them_down_later(node: World) ->
     assert processes
     node.runtime.kill()
     node.runtime.close()
-    until(lambda: not any(proc.start_time(pid) for pid in processes))
+    wait_for(lambda: not any(proc.start_time(pid) for pid in processes))
     assert "lost" in node.endpoints()
     node.runtime.start()
     assert node.cri.look(pod.id).state != READY
@@ -135,7 +136,7 @@ def test_a_stop_that_fails_is_tried_again(node: World) -> None:
 def test_the_configuration_goes_and_comes(node: World) -> None:
     assert node.cri.network_ready() == (True, "")
     node.reinstall("--uninstall")
-    until(lambda: not node.cri.network_ready()[0])
+    wait_for(lambda: not node.cri.network_ready()[0])
     assert "cni plugin not initialized" in node.cri.network_ready()[1]
     node.reinstall("--chain=portmap,bandwidth")
-    until(lambda: node.cri.network_ready() == (True, ""))
+    wait_for(lambda: node.cri.network_ready() == (True, ""))

@@ -15,8 +15,8 @@ import pytest
 from cni.install.configuration import CHAINED, default_conflist
 from tests.cri import image
 from tests.cri.client import READY, Wish
-from tests.cri.world import NODE_ADDRESS, World, until
-from tests.support.patience import HANG
+from tests.cri.world import NODE_ADDRESS, World
+from tests.support.patience import HANG, wait_for
 
 POOL6 = """\
 apiVersion: projectcalico.org/v3
@@ -35,13 +35,13 @@ def test_a_pod_that_is_made_anew_keeps_its_network(node: World) -> None:
     first = node.cri.run(wish)
     for pid in node.runtime.processes(first.id):
         os.kill(pid, signal.SIGKILL)
-    until(lambda: node.cri.look(first.id).state != READY)
+    wait_for(lambda: node.cri.look(first.id).state != READY)
     node.cri.stop(first.id)
     second = node.cri.run(replace(wish, attempt=1))
     node.cri.remove(first.id)
     stands(node, second.id, second.addresses[0])
     node.serve(second, 8080)
-    until(lambda: "peer" in node.reached(NODE_ADDRESS, PORT))
+    wait_for(lambda: "peer" in node.reached(NODE_ADDRESS, PORT))
     node.cri.end(second.id)
     node.assert_clean()
 
@@ -88,10 +88,10 @@ def both_families(node: World) -> Iterator[None]:
     node.apply(POOL6)
     node.reinstall("--configuration-only", CNI_NETWORK_CONFIG=json.dumps(document))
     # The runtime hears of a file by inotify, in its own time.
-    until(lambda: "assign_ipv6" in node.runtime_list())
+    wait_for(lambda: "assign_ipv6" in node.runtime_list())
     yield
     node.reinstall("--configuration-only", "--chain=portmap,bandwidth")
-    until(lambda: "assign_ipv6" not in node.runtime_list())
+    wait_for(lambda: "assign_ipv6" not in node.runtime_list())
     node.delete("ippool", "pods6")
 
 
@@ -106,8 +106,8 @@ def test_a_pod_of_both_families(node: World) -> None:
         assert [one["address"].partition("/")[0] for one in answer["ips"]] == list(pod.addresses)
         for address in pod.addresses:
             node.node.run(["ping", "-n", "-c", "1", "-W", "60", address])
-        until(lambda: "peer" in node.reached(NODE_ADDRESS, PORT))
-        until(lambda: "peer" in node.reached(NODE_ADDRESS6, PORT))
+        wait_for(lambda: "peer" in node.reached(NODE_ADDRESS, PORT))
+        wait_for(lambda: "peer" in node.reached(NODE_ADDRESS6, PORT))
 
 
 @pytest.mark.cni("CTD-09")
@@ -117,7 +117,7 @@ def test_a_container_without_a_kubelet(node: World) -> None:
         "run", "--rm", "--cni", "--cgroup", f"{node.runtime.cgroup}/alone", image.NAME, "alone"
     )
     try:
-        until(lambda: node.endpoints() or started.poll() is not None)
+        wait_for(lambda: node.endpoints() or started.poll() is not None)
         assert started.poll() is None, started.stdout and started.stdout.read().decode()
         ((container, spec),) = node.endpoints().items()
         assert "alone" in container

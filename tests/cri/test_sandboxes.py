@@ -14,7 +14,8 @@ import json
 import pytest
 
 from tests.cri.client import READY, Sandbox, Wish
-from tests.cri.world import NODE_ADDRESS, World, fails, until
+from tests.cri.world import NODE_ADDRESS, World, fails
+from tests.support.patience import wait_for
 
 HOST_PORT, POD_PORT = 18080, 8080
 RATE = 10_000_000
@@ -59,11 +60,11 @@ def called_as_it_should_be(node: World, pod: Sandbox) -> None:
 def reached_as_far_as_policy_goes(node: World, pod: Sandbox) -> None:
     node.serve(pod, POD_PORT)
     greeting = "peer 10.99.1.254"
-    until(lambda: greeting in node.reached(NODE_ADDRESS, HOST_PORT))
+    wait_for(lambda: greeting in node.reached(NODE_ADDRESS, HOST_PORT))
     node.apply(POLICY.format(action="Deny"))
-    until(lambda: node.reached(NODE_ADDRESS, HOST_PORT) == "")
+    wait_for(lambda: node.reached(NODE_ADDRESS, HOST_PORT) == "")
     node.apply(POLICY.format(action="Allow"))
-    until(lambda: greeting in node.reached(NODE_ADDRESS, HOST_PORT))
+    wait_for(lambda: greeting in node.reached(NODE_ADDRESS, HOST_PORT))
     node.delete("networkpolicy", "front", "--namespace=default")
 
 

@@ -12,8 +12,7 @@ import json
 import os
 import signal
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,7 @@ from tests.cri.calls import BIN, Calls
 from tests.cri.client import Client, RuntimeFailed, Sandbox, Wish
 from tests.cri.containerd import Containerd
 from tests.support import stopping
-from tests.support.patience import HANG
+from tests.support.patience import HANG, wait_for
 
 POOL = "10.65.0.0/24"
 OBJECTS = f"""\
@@ -89,7 +88,7 @@ class World:
         self.node.start([*FAST_PYTHON, str(RESPONDER), f"tcp:{port}"], netns=sandbox.netns,
                         output=log)  # fmt: skip
         path = self.node.path(log)
-        until(lambda: "listening" in path.read_text())
+        wait_for(lambda: "listening" in path.read_text())
 
     def reached(self, address: str, port: int) -> str:
         """What a program at an address says to the router; empty when it cannot be reached."""
@@ -140,7 +139,7 @@ class World:
 
     def assert_clean(self) -> None:
         """Nothing is left of any sandbox; what is undone in the background gets its time."""
-        until(lambda: not self.left(), lambda: "\n".join(self.left()))
+        wait_for(lambda: not self.left(), lambda: "\n".join(self.left()))
         assert self.cri.sandboxes() == []
 
     def addresses(self) -> int:
@@ -164,7 +163,7 @@ class World:
         finally:
             for pid in supervisor:
                 os.kill(pid, signal.SIGCONT)
-            until(lambda: bool(set(look.processes(self.node, "calico-cni")) - set(daemon)))
+            wait_for(lambda: bool(set(look.processes(self.node, "calico-cni")) - set(daemon)))
             agents.wait(self.node, timeout=PATIENCE)
 
 
@@ -173,14 +172,6 @@ def fails(node: World, wish: Wish) -> str:
     with pytest.raises(RuntimeFailed) as failed:
         node.cri.run(wish)
     return str(failed.value)
-
-
-def until(condition: Callable[[], object], what: Callable[[], str] = str) -> None:
-    """Poll with patience; AssertionError that tells `what()`."""
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end, what() or "it did not happen"
-        time.sleep(0.1)
 
 
 def install(node: Machine, lab: Lab, *options: str, **variables: str) -> None:

@@ -18,7 +18,8 @@ from typing import Any
 
 from tests.felix.in_kernel import mode
 from tests.felix.talk import ping, tcp, udp
-from tests.felix.world import Pod, World, eventually, make_world
+from tests.felix.world import Pod, World, make_world
+from tests.support.patience import wait_for
 
 Rules = list[dict[str, Any]]
 SELECTED = {"selector": "role == 'server'", "types": ["Ingress"]}
@@ -79,7 +80,7 @@ class Stage:
             return last == passes
 
         try:
-            eventually(right, within)
+            wait_for(right, limit=within)
         except AssertionError:
             raise AssertionError(
                 f"missing {sorted(passes - last)}, leaked {sorted(last - passes)}"

@@ -12,8 +12,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +23,7 @@ import msgspec
 from tests.felix.in_kernel import InKernel
 from tests.support.etcd import Etcd
 from tests.support.netns import Namespace, network_namespace
-from tests.support.patience import HANG, patient
+from tests.support.patience import HANG, wait_for
 
 T = TypeVar("T")
 NODE = "node1"
@@ -34,18 +33,6 @@ POOL, BLOCK = "10.65.0.0/16", "10.65.0.0/26"
 POOL6, BLOCK6 = "fd65::/48", "fd65::/122"
 CONTAINER = "c" * 64
 OPEN_PROFILE = {"ingress": [{"action": "Allow"}], "egress": [{"action": "Allow"}]}
-
-
-def eventually(check: Callable[[], T], within: float = 15.0, what: str = "") -> T:
-    """The first true result of `check`; fails after `within` seconds."""
-    deadline = time.monotonic() + patient(within)
-    while True:
-        found = check()
-        if found:
-            return found
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {within} s: {what or check}; last: {found!r}")
-        time.sleep(0.02)
 
 
 @dataclass
@@ -153,7 +140,7 @@ class World:
     def wait_ready(self, within: float = 15.0) -> None:
         """Until felix is ready."""
         try:
-            eventually(self.ready, within, "felix is ready")
+            wait_for(self.ready, "felix is ready")
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.log()[-4000:]}") from None
 

@@ -23,13 +23,14 @@ import pytest
 from manifests.image import build
 from manifests.image.contents import TARGETS
 from manifests.image.wheels import ROOT
-from tests.felix.world import NODE, eventually, make_world
+from tests.felix.world import NODE, make_world
 from tests.image import base
 from tests.image.conftest import FULL, parts
 from tests.image.container import Bundle, started
 from tests.k8s import binaries
 from tests.support.apiserver import ApiServer
 from tests.support.etcd import Etcd, free_ports
+from tests.support.patience import wait_for
 
 CONTAINERFILE = ROOT / "manifests" / "image" / "Containerfile"
 PATIENCE = 180.0
@@ -207,8 +208,8 @@ def test_a_node_starts_in_a_container(way: dict[str, Built], tmp_path: Path) -> 
                 assert container.alive, container.log()
                 return container.run("calico-node", "-felix-ready", "-bird-ready") == 0
 
-            eventually(ready, PATIENCE, "felix and bgp are ready")
-            eventually(lambda: world.route(f"{pod.address}/32"), PATIENCE, "the pod's route")
+            wait_for(ready, "felix and bgp are ready", limit=PATIENCE)
+            wait_for(lambda: world.route(f"{pod.address}/32"), "the pod's route", limit=PATIENCE)
             assert pod.reaches("10.99.7.1", 3)
 
 
@@ -269,7 +270,7 @@ def test_the_controllers_start_in_a_container(way: dict[str, Built], tmp_path: P
                 asked = ("check-status", "-r", "-f", "/tmp/status.json")
                 return container.run("calico-kube-controllers", *asked) == 0
 
-            eventually(ready, PATIENCE, "the controllers are ready")
+            wait_for(ready, "the controllers are ready", limit=PATIENCE)
             stored = " ".join(etcd.keys())
             assert "kubecontrollersconfigurations/default" in stored
             owner = Path("/proc", str(container.pid)).stat()

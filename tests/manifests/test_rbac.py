@@ -22,9 +22,10 @@ import pytest
 from manifests import chart, rights, variants
 from tests.k8s import binaries
 from tests.manifests.rendered import container
-from tests.manifests.world import ADDRESS, NODE, PORTS, World, eventually, world
+from tests.manifests.world import ADDRESS, NODE, PORTS, World, world
 from tests.support.audit import WRITES
 from tests.support.netns import network_namespace
+from tests.support.patience import wait_for
 
 pytestmark = [
     pytest.mark.apiserver,
@@ -139,7 +140,7 @@ def cluster(
         for name in (*PORTS, "calico-kube-controllers"):
             made.launch(name)
         for name in PORTS:
-            eventually(lambda name=name: made.is_ready(name), name, 180)
+            wait_for(lambda name=name: made.is_ready(name), name, limit=180)  # type: ignore[misc]
         yield made
 
 
@@ -211,7 +212,7 @@ def test_each_process_has_the_rights_of_its_container(cluster: World) -> None:
 @pytest.mark.promise("M-183")
 def test_the_configuration_is_written_once_the_daemon_serves(cluster: World) -> None:
     file = cluster.folder / "host/etc/cni/net.d/10-calico.conflist"
-    eventually(file.exists, "the CNI configuration")
+    wait_for(file.exists, "the CNI configuration")
     assert json.loads(file.read_text())["plugins"][0]["type"] == "calico"
     assert sorted(path.name for path in file.parent.iterdir()) == ["10-calico.conflist"]
 
@@ -229,7 +230,7 @@ def test_the_executables_are_installed_with_no_capability(cluster: World) -> Non
 def test_every_call_is_allowed_and_every_rule_is_used(cluster: World) -> None:
     done = cluster.run_in("install-cni", ["install-cni", "--binaries-only"])
     assert done.returncode == 0, done.stderr
-    eventually(lambda: condition(cluster).get("reason") == "CalicoIsUp", "CalicoIsUp")
+    wait_for(lambda: condition(cluster).get("reason") == "CalicoIsUp", "CalicoIsUp")
     cluster.api.ensure(PODS, {
         "metadata": {"name": "web", "labels": {"app": "web"}},
         "spec": {"nodeName": NODE, "containers": [{"name": "one", "image": "none"}]},
@@ -245,11 +246,11 @@ def test_every_call_is_allowed_and_every_rule_is_used(cluster: World) -> None:
         "/apis/policy.networking.k8s.io/v1alpha2/clusternetworkpolicies", json.loads(CLUSTER_POLICY)
     )
     cluster.calicoctl("apply", "-f", "-", input=CALICO)
-    eventually(lambda: cluster.calicoctl("get", "kubecontrollersconfiguration"), "its settings")
+    wait_for(lambda: cluster.calicoctl("get", "kubecontrollersconfiguration"), "its settings")
     service(cluster, "balanced", "LoadBalancer")
     if cluster.etcd is not None:
         cluster.calicoctl("apply", "-f", "-", input=GONE)
-    eventually(lambda: ingress(cluster, "balanced"), "the balancer's address")
+    wait_for(lambda: ingress(cluster, "balanced"), "the balancer's address")
     if cluster.etcd is None:
         # As an administrator does in the node's own pod.
         patch = ["calicoctl", "patch", "ippool", "balancers", "-p", '{"spec": {"disabled": true}}']
@@ -259,9 +260,9 @@ def test_every_call_is_allowed_and_every_rule_is_used(cluster: World) -> None:
         assert done.returncode == 0, done.stderr
         cluster.calicoctl("apply", "-f", "-", input=STATUS)
         cluster.calicoctl("apply", "-f", "-", input=ENDPOINTS.replace("WORD", "Enabled"))
-        eventually(lambda: "auto-hep" in cluster.calicoctl("get", "hep"), "host endpoints")
+        wait_for(lambda: "auto-hep" in cluster.calicoctl("get", "hep"), "host endpoints")
         cluster.calicoctl("apply", "-f", "-", input=ENDPOINTS.replace("WORD", "Disabled"))
-        eventually(lambda: "auto-hep" not in cluster.calicoctl("get", "hep"), "none of them")
+        wait_for(lambda: "auto-hep" not in cluster.calicoctl("get", "hep"), "none of them")
     # What went while nobody looked is asked for.
     cluster.end("calico-kube-controllers")
     cluster.api.delete(f"{SERVICES}/balanced")
@@ -273,9 +274,9 @@ def test_every_call_is_allowed_and_every_rule_is_used(cluster: World) -> None:
         assert done.returncode == 0, done.stderr
         return told_of_the_node(cluster).get("CalicoIsDown", 0) >= 2
 
-    eventually(told_again, "the Event CalicoIsDown, counted")
+    wait_for(told_again, "the Event CalicoIsDown, counted")
     assert condition(cluster)["reason"] == "CalicoIsDown"
-    eventually(lambda: told_of_the_node(cluster).get("CalicoIsUp"), "the Event CalicoIsUp")
+    wait_for(lambda: told_of_the_node(cluster).get("CalicoIsUp"), "the Event CalicoIsUp")
 
     granted = rights.rules(cluster.manifest)
     seldom = SELDOM if cluster.etcd is not None else SELDOM_KUBERNETES
@@ -285,7 +286,7 @@ def test_every_call_is_allowed_and_every_rule_is_used(cluster: World) -> None:
         return {" ".join(each) for each in left} <= seldom
 
     try:
-        eventually(complete, "every right is used")
+        wait_for(complete, "every right is used")
     except AssertionError as error:
         raise AssertionError(rights.told(rights.coverage(granted, cluster.audit()))) from error
     found = rights.coverage(granted, cluster.audit())
@@ -306,10 +307,10 @@ def test_bgp_and_the_controllers_write_nothing_when_they_start_again(cluster: Wo
     begun, before = len(cluster.audit()), cluster.log(again[1]).count(WORKS)
     for name in again:
         cluster.launch(name)
-    eventually(lambda: cluster.is_ready("calico-bgp"), "calico-bgp", 180)
-    eventually(lambda: cluster.log(again[1]).count(WORKS) > before, "the controllers work")
+    wait_for(lambda: cluster.is_ready("calico-bgp"), "calico-bgp", limit=180)
+    wait_for(lambda: cluster.log(again[1]).count(WORKS) > before, "the controllers work")
     check = ["calico-kube-controllers", "check-status", "-r"]
-    eventually(lambda: not cluster.run_in(again[1], check).returncode, "the controllers are ready")
+    wait_for(lambda: not cluster.run_in(again[1], check).returncode, "the controllers are ready")
     time.sleep(5)
     told = [(call, code) for _, call, code in rights.calls(cluster.audit()[begun:])]
     asked = {call.resource for call, _ in told}

@@ -18,7 +18,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from tests.k8s.binaries import folder as binaries
 from tests.manifests.container import PROGRAMS, Host, start
@@ -26,7 +25,7 @@ from tests.manifests.rendered import ROOT, Tree, by_name, container, pod
 from tests.support.apiserver import ApiServer
 from tests.support.etcd import Etcd
 from tests.support.netns import Namespace, network_namespace
-from tests.support.patience import HANG, patient
+from tests.support.patience import HANG
 
 NODE, ADDRESS = "node1", "10.99.7.1"
 NAMESPACE = "kube-system"
@@ -272,12 +271,3 @@ def _apply(kubeconfig: Path, manifest: str) -> None:
             return
         assert time.monotonic() < deadline, done.stderr
         time.sleep(1)
-
-
-def eventually(check: Any, what: str, within: float = HANG) -> Any:
-    """The first true result of `check`; fails after `within` seconds."""
-    deadline = time.monotonic() + patient(within)
-    while not (found := check()):
-        assert time.monotonic() < deadline, f"not within {within:g} s: {what}"
-        time.sleep(0.1)
-    return found

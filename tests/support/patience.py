@@ -18,18 +18,25 @@ def patient(seconds: float) -> float:
     return max(HANG, seconds)
 
 
-def wait_for(check: Callable[[], T], what: object = "", pause: float = 0.02) -> T:
-    """Poll until `check` gives something true, and give it; `what` stands in the failure."""
-    until = time.monotonic() + HANG
+def wait_for(
+    check: Callable[[], T], what: object = "", pause: float = 0.02, limit: float = HANG
+) -> T:
+    """Poll until `check` gives something true, and give it; `what` stands in the failure.
+
+    `limit`: seconds, where the machine may take longer than `HANG`.
+    """
+    until = time.monotonic() + patient(limit)
     while not (found := check()):
         assert time.monotonic() < until, f"never: {told(what)}; last: {found!r}"
         time.sleep(pause)
     return found
 
 
-async def until(check: Callable[[], object], what: object = "", pause: float = 0.01) -> None:
+async def until(
+    check: Callable[[], object], what: object = "", pause: float = 0.01, limit: float = HANG
+) -> None:
     """The same while the event loop runs."""
-    end = time.monotonic() + HANG
+    end = time.monotonic() + patient(limit)
     while not (found := check()):
         assert time.monotonic() < end, f"never: {told(what)}; last: {found!r}"
         await asyncio.sleep(pause)

@@ -24,9 +24,9 @@ from typing import Any
 
 from tests.felix.in_kernel import mode
 from tests.felix.stage import allow
-from tests.felix.world import Pod, World, eventually, make_world
+from tests.felix.world import Pod, World, make_world
 from tests.support.netns import Namespace
-from tests.support.patience import HANG
+from tests.support.patience import HANG, wait_for
 from tests.support.uml import SLOWER
 
 RESULT = Path("/out/result.json")
@@ -176,7 +176,7 @@ def scenario(world: World) -> Result:
         def look(name: str) -> None:
             found[name] = settled(world, client, other, REACH[name])
 
-        eventually(lambda: world.chain("cali-ipvs-from"), PATIENCE, "felix saw the link")
+        wait_for(lambda: world.chain("cali-ipvs-from"), "felix saw the link", limit=PATIENCE)
         look("open")
         clients = allow(source={"selector": "role == 'client'"})
         guard = {"selector": "role == 'server'", "types": ["Ingress"], "ingress": [clients]}
@@ -198,7 +198,7 @@ def scenario(world: World) -> Result:
         found["stray"] = answers(stray.space, SERVICE)
         found["connections"] = world.node.run("ipvsadm", "-Ln", "--stats")
         world.ip("link del kube-ipvs0")
-        eventually(lambda: not world.chain("cali-ipvs-out"), PATIENCE, "the rules are gone")
+        wait_for(lambda: not world.chain("cali-ipvs-out"), "the rules are gone", limit=PATIENCE)
         found["left"] = world.node.run("iptables-legacy-save").count("ipvs")
     finally:
         echo.kill()

@@ -20,8 +20,8 @@ from typing import Any
 from tests.felix import talk
 from tests.felix.in_kernel import mode
 from tests.felix.stage import allow, conditions_of
-from tests.felix.world import World, eventually, make_world
-from tests.support.patience import HANG
+from tests.felix.world import World, make_world
+from tests.support.patience import HANG, wait_for
 from tests.support.uml import SLOWER
 
 RESULT = Path("/out/result.json")
@@ -63,7 +63,7 @@ def without_nftables(folder: Path) -> Result:
     with world_of("nftables", folder) as world:
         world.add_pod("a", "cali0a", "10.65.0.1")
         world.start_felix()
-        eventually(lambda: "not in the kernel yet" in world.log(), PATIENCE)
+        wait_for(lambda: "not in the kernel yet" in world.log(), limit=PATIENCE)
         return {"log": world.log(), "ready": world.ready(), "route": world.route("10.65.0.1/32")}
 
 
@@ -76,7 +76,7 @@ def without_log(backend: str, folder: Path) -> Result:
             pod = world.wire(f"cali0{name}", f"10.65.0.{number}")
             world.put_endpoint(name, pod, labels={"role": name})
         client, one, two = world.pods
-        eventually(lambda: all(talk.tcp(client, pod, 81) for pod in (one, two)), PATIENCE)
+        wait_for(lambda: all(talk.tcp(client, pod, 81) for pod in (one, two)), limit=PATIENCE)
 
         def put(name: str, *before: dict[str, Any]) -> None:
             rules = [*before, allow(protocol="TCP", destination={"ports": [80]})]
@@ -86,14 +86,16 @@ def without_log(backend: str, folder: Path) -> Result:
         put("one", {"action": "Log"})
         put("two")
         named = partial(conditions_of, world, "GlobalNetworkPolicy(one)")
-        found: Result = {"named": eventually(named, PATIENCE, world.log())}
-        eventually(lambda: not talk.tcp(client, two, 81), PATIENCE, "the other policy is in force")
+        found: Result = {"named": wait_for(named, world.log(), limit=PATIENCE)}
+        wait_for(
+            lambda: not talk.tcp(client, two, 81), "the other policy is in force", limit=PATIENCE
+        )
         found["other"] = talk.tcp(client, two, 80, wait=PATIENCE)
         found["leaked"] = talk.tcp(client, one, 80) or talk.tcp(client, one, 81)
         found["others named"] = conditions_of(world, "GlobalNetworkPolicy(two)")
         put("one")
-        eventually(lambda: talk.tcp(client, one, 80), PATIENCE, "without the log it is open")
-        eventually(lambda: not named(), PATIENCE)
+        wait_for(lambda: talk.tcp(client, one, 80), "without the log it is open", limit=PATIENCE)
+        wait_for(lambda: not named(), limit=PATIENCE)
         found["log"] = world.log()
         return found
 
@@ -115,15 +117,15 @@ def lacking(folder: Path, module: str, *users: str) -> Result:
         with hidden(module):
             world.start_felix()
             told = partial(reasons, world, "modprobe")
-            found: Result = {"told": eventually(told, PATIENCE, world.log())}
+            found: Result = {"told": wait_for(told, world.log(), limit=PATIENCE)}
             found["open"] = [talk.tcp(client, one, port) for port in (80, 81)]
             found["routes"] = [world.route(f"10.65.0.{number}/32") for number in (1, 2)]
             found["ready"] = world.ready()
             found["log"] = world.log()
         world.wait_ready(PATIENCE)
-        eventually(lambda: talk.tcp(client, one, 80), PATIENCE, world.log())
+        wait_for(lambda: talk.tcp(client, one, 80), world.log(), limit=PATIENCE)
         found["leaked"] = talk.tcp(client, one, 81)
-        eventually(lambda: not told(), PATIENCE)
+        wait_for(lambda: not told(), limit=PATIENCE)
         return found
 
 

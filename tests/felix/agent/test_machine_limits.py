@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.felix.in_kernel import mode
-from tests.felix.world import RESOURCES, World, eventually
+from tests.felix.world import RESOURCES, World
+from tests.support.patience import wait_for
 
 LINKS = 2000
 LOOKS = 3
@@ -44,14 +45,14 @@ def test_two_thousand_links_of_others_keep_felix_from_nothing(bare_world: World)
             world.add_pod("first", "cali0first", "10.65.0.40")
             world.start_felix()
             world.wait_ready()
-    eventually(lambda: world.route("10.65.0.40/32"))
+    wait_for(lambda: world.route("10.65.0.40/32"))
     # Behind all of the links' events: what comes now is served.
     world.add_pod("second", "cali0second", "10.65.0.41")
-    eventually(lambda: world.route("10.65.0.41/32"))
+    wait_for(lambda: world.route("10.65.0.41/32"))
     # What somebody removes is put back, whatever the links.
     for _ in range(LOOKS):
         world.ip("route delete 10.65.0.40/32")
-        eventually(lambda: world.route("10.65.0.40/32"))
+        wait_for(lambda: world.route("10.65.0.40/32"))
     assert world.ready()
     assert world.process is not None
     fields = Path(f"/proc/{world.process.pid}/stat").read_text().rpartition(")")[2].split()
@@ -78,8 +79,8 @@ def test_a_kernel_without_ip_in_ip_is_named_and_all_else_goes_on(bare_world: Wor
     world.add_pod("first", "cali0first", "10.65.0.40")
     world.start_felix()
     world.wait_ready()
-    eventually(lambda: world.route("10.65.0.40/32"))
-    eventually(lambda: "modprobe ipip" in json.dumps(status(world)["conditions"]))
+    wait_for(lambda: world.route("10.65.0.40/32"))
+    wait_for(lambda: "modprobe ipip" in json.dumps(status(world)["conditions"]))
     (told,) = {
         one["object"]
         for one in status(world)["conditions"]  # type: ignore[attr-defined]

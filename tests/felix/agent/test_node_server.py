@@ -39,10 +39,10 @@ from libcalico.local.node_api import (
 from libcalico.local.trace_messages import CountDrops, DropCounts
 from libcalico.model import ResourceKey, WorkloadEndpoint
 from tests.felix.stage import conditions_of
-from tests.felix.world import BLOCK, CONTAINER, NODE, Pod, World, endpoint_spec, eventually
+from tests.felix.world import BLOCK, CONTAINER, NODE, Pod, World, endpoint_spec
 from tests.support import stopping
 from tests.support.netns import Namespace
-from tests.support.patience import HANG, patient
+from tests.support.patience import HANG, patient, wait_for
 
 REMOTE, REMOTE6 = "10.65.1.0/26", "fd65::1:0/122"
 OTHER = "d" * 64
@@ -54,8 +54,8 @@ async def connected(world: World, process: str) -> AsyncIterator[Connection]:
         yield connection
 
 
-async def soon(check: Any, within: float = 3.0) -> Any:
-    return await asyncio.to_thread(eventually, check, within)
+async def soon(check: Any) -> Any:
+    return await asyncio.to_thread(wait_for, check)
 
 
 async def message(connection: Connection, kind: type | UnionType) -> Any:
@@ -129,16 +129,16 @@ async def test_next_hops_follow_the_kernels_routes(world: World) -> None:
         await bgp.send(PathsEnd())
         await soon(lambda: "via 10.99.7.2" in world.route("10.65.5.0/26"))
         world.ip("route add 10.99.9.0/24 via 10.99.7.9")
-        await soon(lambda: "via 10.99.7.9" in world.route("10.65.5.0/26"), within=1.0)
+        await soon(lambda: "via 10.99.7.9" in world.route("10.65.5.0/26"))
         world.ip("route replace 10.99.9.0/24 nexthop via 10.99.7.8 nexthop via 10.99.7.9")
-        await soon(lambda: world.route("10.65.5.0/26").count("nexthop via") == 2, within=1.0)
+        await soon(lambda: world.route("10.65.5.0/26").count("nexthop via") == 2)
         world.ip("route replace unreachable 10.99.9.0/24")
-        await soon(lambda: not world.route("10.65.5.0/26"), within=1.0)
+        await soon(lambda: not world.route("10.65.5.0/26"))
         refused = await message(bgp, RefusedPath)
         assert refused.reason == "no route leads to its next hop"
         world.ip("route del unreachable 10.99.9.0/24")
         assert await message(bgp, RefusedPath) == RefusedPath("10.65.5.0/26", "")
-        await soon(lambda: "via 10.99.7.2" in world.route("10.65.5.0/26"), within=1.0)
+        await soon(lambda: "via 10.99.7.2" in world.route("10.65.5.0/26"))
 
 
 @pytest.mark.asyncio
@@ -149,7 +149,7 @@ async def test_an_uplink_that_was_down_has_its_routes_again(world: World) -> Non
         await bgp.send(PathsEnd())
         await soon(lambda: world.route(REMOTE))
         world.node.run("ip", "-batch", "-", input="link set eth0 down\nlink set eth0 up\n")
-        await soon(lambda: world.route(REMOTE), within=1.5)
+        await soon(lambda: world.route(REMOTE))
         world.ip("route replace default via 10.99.7.2")
 
 
@@ -350,10 +350,10 @@ async def test_thousands_of_paths_are_written_while_the_process_answers(world: W
         paths = [Path(prefix, ["10.99.7.2"], "external") for prefix in prefixes]
         await bgp.send(Paths(updated=paths))
         await bgp.send(PathsEnd())
-        await soon(lambda: len(own_routes(world)) == len(prefixes), within=10)
+        await soon(lambda: len(own_routes(world)) == len(prefixes))
         assert world.get("/liveness")[0] == 200
         await bgp.send(Paths(withdrawn=prefixes[1:]))
-        await soon(lambda: own_routes(world) == ["198.18.0.0"], within=10)
+        await soon(lambda: own_routes(world) == ["198.18.0.0"])
 
 
 def own_routes(world: World) -> list[str]:

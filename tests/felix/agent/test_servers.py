@@ -11,9 +11,8 @@ import pytest
 from felix.config.parameters import Config
 from felix.servers import Servers
 from libcalico.process.health import Reporter
-from tests.felix.world import eventually
 from tests.support.etcd import free_ports
-from tests.support.patience import HANG
+from tests.support.patience import HANG, wait_for
 
 
 def page(port: int, path: str) -> int:
@@ -94,7 +93,7 @@ async def test_a_port_that_is_taken_stops_nothing_and_is_taken_over(
         assert await asyncio.to_thread(page, port, "/liveness") == 200
         await asyncio.sleep(0.3)
         await one.stop()
-        await asyncio.to_thread(eventually, lambda: not other.waiting())
+        await asyncio.to_thread(wait_for, lambda: not other.waiting())
         assert await asyncio.to_thread(page, port, "/liveness") == 200
         told = [r for r in caplog.records if "cannot listen" in r.getMessage()]
         assert len(told) == 1, "said once, though tried several times"

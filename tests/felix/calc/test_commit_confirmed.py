@@ -12,8 +12,8 @@ from libcalico import commit_confirmed
 from libcalico.model import ResourceKey
 from libcalico.model.codec import encode_value, resource_from_tree
 from tests.felix.stage import conditions_of
-from tests.felix.world import NODE, RESOURCES, World, eventually, reaches
-from tests.support.patience import HANG
+from tests.felix.world import NODE, RESOURCES, World, reaches
+from tests.support.patience import HANG, wait_for
 
 START = datetime(2026, 8, 22, 10, 0, 0, tzinfo=UTC)
 KEY = ResourceKey("GlobalNetworkPolicy", "p")
@@ -126,7 +126,7 @@ def test_a_node_that_is_cut_off_comes_back_by_itself(bare_world: World) -> None:
     world.put("hostendpoints", "host", "HostEndpoint", spec)
     world.start_felix()
     world.wait_ready()
-    eventually(lambda: reaches(world.outside, "10.99.7.1"))
+    wait_for(lambda: reaches(world.outside, "10.99.7.1"))
     tree = {
         "kind": "GlobalNetworkPolicy",
         "apiVersion": "projectcalico.org/v3",
@@ -137,14 +137,14 @@ def test_a_node_that_is_cut_off_comes_back_by_itself(bare_world: World) -> None:
     key = ResourceKey("GlobalNetworkPolicy", "closed")
     path = f"{RESOURCES}/globalnetworkpolicies/default.closed"
     world.etcd.put(path, encode_value(key, closed))
-    eventually(lambda: not reaches(world.outside, "10.99.7.1", wait=0.3), 6)
-    eventually(lambda: reaches(world.outside, "10.99.7.1", wait=0.3), 12)
+    wait_for(lambda: not reaches(world.outside, "10.99.7.1", wait=0.3))
+    wait_for(lambda: reaches(world.outside, "10.99.7.1", wait=0.3))
     assert "taken back" in world.log()
-    eventually(lambda: "was not confirmed" in str(conditions_of(world, "closed")))
+    wait_for(lambda: "was not confirmed" in str(conditions_of(world, "closed")))
     # It was never written: the datastore still has the version that does not count.
     assert world.etcd.get(path)
     world.stop_felix()
     world.start_felix()
     world.wait_ready()
     assert reaches(world.outside, "10.99.7.1", wait=HANG)
-    eventually(lambda: "was not confirmed" in str(conditions_of(world, "closed")))
+    wait_for(lambda: "was not confirmed" in str(conditions_of(world, "closed")))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.felix.world import World, eventually
-from tests.support.patience import HANG
+from tests.felix.world import World
+from tests.support.patience import HANG, wait_for
 
 
 def configure(world: World, **spec: object) -> None:
@@ -31,7 +31,7 @@ def test_without_ipv6_nothing_of_it_is_touched(node: World) -> None:
     node.node.run("sysctl", "-qw", "net.ipv6.conf.all.forwarding=0")
     node.start_felix(FELIX_IPV6SUPPORT="false")
     node.wait_ready()
-    eventually(lambda: pod.reaches("203.0.113.9", wait=0.3))
+    wait_for(lambda: pod.reaches("203.0.113.9", wait=0.3))
     assert "cali" not in rules6(node)
     assert node.routes("proto", "109", family=6) == ""
     assert "cali60" not in node.node.run("ipset", "list", "-name")
@@ -44,7 +44,7 @@ def test_a_parameter_that_needs_it_ends_felix_for_a_new_start(node: World) -> No
     pod = node.add_pod("a", "cali0000000000a", "10.65.0.1", "fd65::1")
     node.start_felix()
     node.wait_ready()
-    eventually(lambda: "cali" in rules6(node))
+    wait_for(lambda: "cali" in rules6(node))
     configure(node, ipv6Support=False)
     assert node.process is not None
     assert node.process.wait(15) == 129
@@ -73,7 +73,7 @@ def test_the_level_of_the_log_follows_live(node: World) -> None:
     def shrink(mtu: int) -> None:
         node.ip(f"link set eth0 mtu {mtu}")
         file = node.folder / "run" / "var-lib" / "calico" / "mtu"
-        eventually(lambda: file.read_text() == f"{mtu}\n")
+        wait_for(lambda: file.read_text() == f"{mtu}\n")
 
     node.start_felix()
     node.wait_ready()
@@ -81,12 +81,12 @@ def test_the_level_of_the_log_follows_live(node: World) -> None:
     assert "the MTU is 1490" in node.log()
     configure(node, logSeverityScreen="Error")
     node.add_pod("a", "cali0000000000a", "10.65.0.1")
-    eventually(lambda: node.route("10.65.0.1/32"))
+    wait_for(lambda: node.route("10.65.0.1/32"))
     shrink(1480)
     assert "the MTU is 1480" not in node.log()
     configure(node)
     node.delete_endpoint("a")
-    eventually(lambda: not node.route("10.65.0.1/32"))
+    wait_for(lambda: not node.route("10.65.0.1/32"))
     shrink(1470)
     assert "the MTU is 1470" in node.log()
 
@@ -99,11 +99,11 @@ def test_labels_of_the_node_choose_its_configuration(node: World) -> None:
     node.wait_ready()
     before = node.folder / "run" / "calico" / "endpoint-status" / "k8s default%2Fa eth0"
     after = node.folder / "run" / "other" / "endpoint-status" / before.name
-    eventually(before.exists)
+    wait_for(before.exists)
     node.put(
         "nodes", "node1", "Node", {"bgp": {"ipv4Address": "10.99.7.1/24"}}, labels={"rack": "a"}
     )
-    eventually(after.exists)
+    wait_for(after.exists)
     assert not before.exists()
 
 
@@ -112,6 +112,6 @@ def test_a_port_that_was_taken_is_listened_on_when_it_is_free(node: World) -> No
 
     with socket.create_server(("127.0.0.1", 19099)):
         node.start_felix()
-        eventually(lambda: "the health server cannot listen" in node.log(), 15)
-        eventually(lambda: "programming begins" in node.log(), 15)
+        wait_for(lambda: "the health server cannot listen" in node.log())
+        wait_for(lambda: "programming begins" in node.log())
     node.wait_ready(20)

@@ -18,8 +18,9 @@ from linux import addresses, links
 from linux.links import Link
 from linux.netlink import Socket
 from tests.felix.stage import conditions_of
-from tests.felix.world import NODE, World, eventually
+from tests.felix.world import NODE, World
 from tests.support.netns import Namespace, network_namespace
+from tests.support.patience import wait_for
 
 PATTERN = Config().mtu_iface_pattern
 
@@ -166,19 +167,19 @@ def test_felix_follows_link_pool_and_parameter_without_a_restart(bare_world: Wor
     tunnel = device_mtu(world, "tunl0")
     assert tunnel() == 1480
     world.put("ippools", "tunnelled", "IPPool", {"cidr": "10.66.0.0/16", "ipipMode": "Always"})
-    eventually(lambda: mtu_file(world) == "1440")
-    eventually(lambda: tunnel() == 1440)
+    wait_for(lambda: mtu_file(world) == "1440")
+    wait_for(lambda: tunnel() == 1440)
     # Somebody changes the device: it is put right.
     world.ip("link set tunl0 mtu 1300")
-    eventually(lambda: tunnel() == 1440)
+    wait_for(lambda: tunnel() == 1440)
     # The pod keeps its own, and is named.
-    (named,) = eventually(lambda: conditions_of(world, f"node {NODE}"))
+    (named,) = wait_for(lambda: conditions_of(world, f"node {NODE}"))
     assert "default/a (1500)" in named
     assert int(pod.space.run("cat", "/sys/class/net/eth0/mtu")) == 1500
     world.delete("ippools", "tunnelled")
-    eventually(lambda: mtu_file(world) == "1500")
-    eventually(lambda: conditions_of(world, "node") == [])
+    wait_for(lambda: mtu_file(world) == "1500")
+    wait_for(lambda: conditions_of(world, "node") == [])
     world.ip("link set eth0 mtu 1400")
-    eventually(lambda: mtu_file(world) == "1400")
+    wait_for(lambda: mtu_file(world) == "1400")
     assert world.process is not None
     assert world.process.poll() is None

@@ -16,8 +16,9 @@ from linux.nftables.connection import Connection
 from linux.nftables.expressions import be32
 from linux.nftables.messages import NEWTABLE, TABLE_FLAGS, TABLE_NAME, request
 from tests.felix.in_kernel import NFTABLES, mode
-from tests.felix.world import World, eventually
+from tests.felix.world import World
 from tests.support.netns import network_namespace
+from tests.support.patience import wait_for
 
 ADDRESS, ROUTE = "10.65.0.40", "10.65.0.40/32"
 OWNED = 2
@@ -40,17 +41,17 @@ def test_without_rules_no_pod_has_a_route(bare_world: World, owner: Connection) 
     world = bare_world
     world.add_pod("first", "cali0first", ADDRESS)
     world.start_felix()
-    eventually(lambda: "not in the kernel yet" in world.log(), 15, "the first commit is refused")
+    wait_for(lambda: "not in the kernel yet" in world.log(), "the first commit is refused")
     until = time.monotonic() + 1.0
     while time.monotonic() < until:
         assert not world.route(ROUTE)
         time.sleep(0.02)
     assert not world.ready()
     owner.close()
-    eventually(lambda: world.route(ROUTE), 15)
+    wait_for(lambda: world.route(ROUTE))
     world.wait_ready()
     status = world.folder / "run" / "calico" / "status" / "felix.json"
-    eventually(lambda: json.loads(status.read_text())["backend"] == NFTABLES, 12)
+    wait_for(lambda: json.loads(status.read_text())["backend"] == NFTABLES)
     assert "cali0first" in world.chain("cali-from-wl-dispatch-0")
 
 

@@ -19,8 +19,9 @@ from linux.errors import KernelError
 from tests.felix.kernel.test_vxlan import OTHER, THEIR_BLOCK, become_a_node, put_nodes, set_pools
 from tests.felix.lying_cable import Cable, lying_cable
 from tests.felix.stage import conditions_of
-from tests.felix.world import NODE, World, eventually, make_world
+from tests.felix.world import NODE, World, make_world
 from tests.support.netns import Namespace
+from tests.support.patience import wait_for
 
 DEVICE = "vxlan.calico"
 TOLD = "checksums that are left to the network card are wrong at 10.65.1.0"
@@ -89,18 +90,18 @@ def test_a_broken_offload_is_found_switched_off_and_named(running: tuple[World, 
     world, cable = running
     cable.honest = False
     pod = world.pods[0]
-    eventually(lambda: pod.reaches("10.65.1.1"), 15, "pings hide it")
-    eventually(lambda: not switched_on(world), 40)
-    eventually(lambda: any(TOLD in told for told in conditions_of(world, f"Node({NODE})")), 15)
+    wait_for(lambda: pod.reaches("10.65.1.1"), "pings hide it")
+    wait_for(lambda: not switched_on(world))
+    wait_for(lambda: any(TOLD in told for told in conditions_of(world, f"Node({NODE})")))
     assert cable.lies > 0
-    eventually(lambda: connects(pod.space), 15, "connections work without the offload")
+    wait_for(lambda: connects(pod.space), "connections work without the offload")
     # An operator who knows better: it is as asked, and nothing is told any more.
     override(world, "ChecksumOffloadBroken=false")
-    eventually(lambda: switched_on(world), 25)
-    eventually(lambda: not conditions_of(world, f"Node({NODE})"), 15)
+    wait_for(lambda: switched_on(world))
+    wait_for(lambda: not conditions_of(world, f"Node({NODE})"))
     assert not connects(pod.space), "the cable does lie"
     override(world, "ChecksumOffloadBroken=true")
-    eventually(lambda: not switched_on(world), 25)
+    wait_for(lambda: not switched_on(world))
     assert not conditions_of(world, f"Node({NODE})")
 
 
@@ -108,11 +109,11 @@ def test_a_broken_offload_is_found_switched_off_and_named(running: tuple[World, 
 def test_a_sound_offload_stays_on_and_is_not_tested_again(running: tuple[World, Cable]) -> None:
     world, cable = running
     cable.honest = True
-    eventually(lambda: f"checksum offload of {DEVICE} was tested and works" in world.log(), 30)
+    wait_for(lambda: f"checksum offload of {DEVICE} was tested and works" in world.log())
     assert switched_on(world)
     assert not conditions_of(world, f"Node({NODE})")
     cable.honest, before = False, cable.lies
-    eventually(lambda: world.pods[0].reaches("10.65.1.1"), 15)
+    wait_for(lambda: world.pods[0].reaches("10.65.1.1"))
     assert cable.lies == before, "nothing more was sent"
     assert switched_on(world)
 
@@ -127,7 +128,7 @@ def test_where_nobody_answers_nothing_is_changed(cabled: tuple[World, Cable]) ->
     try:
         world.start_felix(FELIX_IPV6SUPPORT="false", FELIX_LOGSEVERITYSCREEN="DEBUG")
         world.wait_ready()
-        eventually(lambda: "nobody answered" in world.log()[mark:], 40)
+        wait_for(lambda: "nobody answered" in world.log()[mark:])
         assert switched_on(world)
         assert not conditions_of(world, f"Node({NODE})")
         assert "is switched off" not in world.log()[mark:]

@@ -15,7 +15,8 @@ from libcalico.model.resources.ipam import BlockAffinity
 from linux.prefixes import unpack
 from linux.routes import Route
 from tests.felix.dataplane.test_dataplane_parts import BOTH, ETH0, endpoint, view
-from tests.felix.world import BLOCK, BLOCK6, World, eventually
+from tests.felix.world import BLOCK, BLOCK6, World
+from tests.support.patience import wait_for
 
 SIZES = [(4, length) for length in range(20, 33)] + [(6, length) for length in range(116, 129)]
 
@@ -84,7 +85,7 @@ def test_what_was_released_while_the_node_was_down_leaves_nothing(bare_world: Wo
     world.start_felix()
     world.wait_ready()
     for block in (BLOCK, BLOCK6):
-        eventually(lambda block=block: "blackhole" in world.route(block))  # type: ignore[misc]
+        wait_for(lambda block=block: "blackhole" in world.route(block))  # type: ignore[misc]
     world.stop_felix()
     assert "blackhole" in world.route(BLOCK), "felix may go, the block does not leak"
     for family, block in (("ipv4", BLOCK), ("ipv6", BLOCK6)):
@@ -94,5 +95,5 @@ def test_what_was_released_while_the_node_was_down_leaves_nothing(bare_world: Wo
     world.start_felix()
     world.wait_ready()
     for block in (BLOCK, BLOCK6):
-        eventually(lambda block=block: not world.route(block))  # type: ignore[misc]
+        wait_for(lambda block=block: not world.route(block))  # type: ignore[misc]
     assert "proto 109" not in world.routes()

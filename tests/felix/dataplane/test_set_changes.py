@@ -19,9 +19,9 @@ from felix.dataplane.rules.removal_timing import RemovalTiming
 from linux.errors import KernelError
 from linux.ipset import IPSets
 from tests.felix import in_kernel
-from tests.felix.world import eventually, make_world
+from tests.felix.world import make_world
 from tests.support.netns import network_namespace
-from tests.support.patience import HANG
+from tests.support.patience import wait_for
 
 FAMILIES = frozenset({4})
 NETS = SetKind.NETS
@@ -213,5 +213,5 @@ def test_a_set_of_pools_that_is_too_large_keeps_no_rule_from_standing(
         one = world.add_pod("one", "cali1one", "10.65.0.1")
         world.add_pod("two", "cali2two", "10.65.0.2")
         world.start_felix()
-        eventually(lambda: one.reaches("10.65.0.2", wait=0.3), HANG)
+        wait_for(lambda: one.reaches("10.65.0.2", wait=0.3))
         assert "maxIpsetSize is 1" in world.log()

@@ -20,8 +20,8 @@ from felix.dataplane.routes.own_routes import pod_route
 from felix.dataplane.routes.stale_routes import leftovers
 from linux.links import Link
 from linux.routes import NextHop, Route
-from tests.felix.world import World, eventually
-from tests.support.patience import HANG
+from tests.felix.world import World
+from tests.support.patience import HANG, wait_for
 
 ETH0 = Link(2, "eth0", "", 1500, True, True, True, False, 6, "", 0, 0, None, 0, "", b"", b"")
 POOL, BLOCK = ip_network("10.65.0.0/16"), ip_network("10.65.1.0/26")
@@ -155,10 +155,10 @@ def test_routes_of_calico_are_adopted_and_then_swept(bare_world: World) -> None:
     try:
         world.start_felix()
         world.wait_ready()
-        eventually(lambda: not has(world, "proto", "boot", "dev", "cali2"))
-        eventually(lambda: not has(world, "10.65.9.9"))
-        eventually(lambda: not has(world, "blackhole", "bird"))
-        eventually(lambda: len(show_of(world, "10.65.0.3")) == 1)
+        wait_for(lambda: not has(world, "proto", "boot", "dev", "cali2"))
+        wait_for(lambda: not has(world, "10.65.9.9"))
+        wait_for(lambda: not has(world, "blackhole", "bird"))
+        wait_for(lambda: len(show_of(world, "10.65.0.3")) == 1)
     finally:
         for ping in pings:
             ping.send_signal(2)
@@ -173,7 +173,7 @@ def test_routes_of_calico_are_adopted_and_then_swept(bare_world: World) -> None:
         assert sent - received <= 1, "the last may be on its way"
         assert sent > 10
     world.delete("nodes", "node2")
-    eventually(lambda: not has(world, "10.65.1.0/26"))
+    wait_for(lambda: not has(world, "10.65.1.0/26"))
 
 
 @pytest.mark.parametrize("protocol", ["80", "bird"])
@@ -189,15 +189,15 @@ def test_what_comes_back_has_a_living_writer(bare_world: World, protocol: str) -
     world.node.run(*again)
     world.start_felix()
     world.wait_ready()
-    eventually(lambda: not has(world, "blackhole", protocol))
+    wait_for(lambda: not has(world, "blackhole", protocol))
     world.node.run(*again)
     log = world.folder / "felix.log"
-    eventually(lambda: "is Calico still running?" in log.read_text())
+    wait_for(lambda: "is Calico still running?" in log.read_text())
     assert has(world, "blackhole", "proto", protocol)
     if protocol == "bird":
         # Its metric goes before that of ours: a condition, as long as it lasts.
         status = world.folder / "run" / "calico" / "status" / "felix.json"
-        eventually(lambda: "came back after it was removed" in status.read_text())
+        wait_for(lambda: "came back after it was removed" in status.read_text())
 
 
 def test_calicos_arp_table_goes_with_the_last_of_its_pods(bare_world: World) -> None:
@@ -227,12 +227,12 @@ def test_calicos_arp_table_goes_with_the_last_of_its_pods(bare_world: World) -> 
 
     world.start_felix()
     world.wait_ready()
-    eventually(lambda: "route of protocol 3, left by Calico, removed" in world.log())
+    wait_for(lambda: "route of protocol 3, left by Calico, removed" in world.log())
     assert "table arp calico-arp" in tables()
     world.node.run("ip", "link", "del", "cali2")
-    eventually(lambda: "table arp calico-arp" not in tables())
+    wait_for(lambda: "table arp calico-arp" not in tables())
     assert set(others) <= set(tables())
     assert "left by Calico, removed" in world.log()
     world.node.run("nft", *table)
-    eventually(lambda: "came back after it was removed, and stays" in world.log())
+    wait_for(lambda: "came back after it was removed, and stays" in world.log())
     assert "table arp calico-arp" in tables()

@@ -8,8 +8,7 @@ import errno
 import os
 import re
 import subprocess
-import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -35,7 +34,7 @@ from libcalico.model import (
 )
 from tests.felix.policy_objects import ME, Object, allow, pod, policy
 from tests.support.netns import network_namespace
-from tests.support.patience import patient
+from tests.support.patience import patient, until
 
 ALL, IPTABLES = "all", "iptables-nft-save"
 OTHER = ResourceKey("Node", "other")
@@ -95,13 +94,6 @@ async def at_rest(plane: Dataplane, turns: list[object]) -> None:
         if turns and turns[-1] != ALL and not waits:
             turns.clear()
             return
-
-
-async def until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
-    end = time.monotonic() + patient(seconds)
-    while not holds():
-        assert time.monotonic() < end
-        await asyncio.sleep(0.01)
 
 
 def test_a_word_about_everything_while_rules_are_written_makes_a_turn_about_everything() -> None:

@@ -10,10 +10,10 @@ import tempfile
 from pathlib import Path
 
 from tests.felix.foreign import HERE
-from tests.felix.world import eventually
 from tests.support.apiserver import ApiServer
 from tests.support.kube_proxy import RANGES, KubeProxy, write_services
 from tests.support.netns import Namespace, network_namespace
+from tests.support.patience import wait_for
 
 NODE, NODE6 = "10.99.7.1", "2001:db8:7::1"
 
@@ -41,7 +41,7 @@ def record(mode: str) -> None:
         try:
             write_services(api)
             proxy.start(mode)
-            eventually(lambda: _complete(space, mode), 30, proxy.log())
+            wait_for(lambda: _complete(space, mode), proxy.log())
             for name, text in dump(space, mode):
                 (HERE / name).write_text(text)
         finally:

@@ -23,9 +23,9 @@ from libcalico.process.tasks import Background
 from linux import programs
 from tests.felix.in_kernel import InKernel
 from tests.felix.stage import ONLY_CLIENT, Stage, allow, both, make_stage
-from tests.felix.world import World, eventually
+from tests.felix.world import World
 from tests.support.netns import network_namespace
-from tests.support.patience import HANG
+from tests.support.patience import HANG, wait_for
 
 SO_RCVBUFFORCE = 33
 """Not named by Python (asm-generic/socket.h)."""
@@ -110,13 +110,13 @@ def held(stage: Stage) -> Iterator[None]:
         ]
         try:
             yield
-            eventually(lambda: min(sent.values()) > 100, what="enough was sent")
+            wait_for(lambda: min(sent.values()) > 100, "enough was sent")
         finally:
             over.set()
             wait(sending)
             # What was let through comes, however late; only then the receiver is told to end.
             with suppress(AssertionError):
-                eventually(lambda: arrived["client"] == sent["client"])
+                wait_for(lambda: arrived["client"] == sent["client"])
             stage.server.space.call(end)
         for each in (receiving, *sending):
             each.result()
@@ -135,7 +135,7 @@ def test_nftables_and_back_without_a_gap(stage: Stage) -> None:
     for mode, wanted in (("Enabled", NFTABLES), ("Disabled", IPTABLES)):
         with held(stage):
             set_mode(world, mode)
-            eventually(partial(holds, world, wanted), 15)
+            wait_for(partial(holds, world, wanted))
             time.sleep(0.5)
         stage.comes_to(both("client * tcp 80"), both("other * tcp 80"))
         # What comes later is enforced, too.
@@ -152,15 +152,15 @@ def test_there_and_back_before_the_old_rules_are_gone(stage: Stage) -> None:
     world = stage.world
     stage.policy("case", [allow(source=ONLY_CLIENT)])
     stage.comes_to(both("client * tcp 80"), both("other * tcp 80"))
-    eventually(partial(holds, world, IPTABLES))
+    wait_for(partial(holds, world, IPTABLES))
     for _ in range(3):
         with held(stage):
             set_mode(world, "Enabled")
-            eventually(lambda: " calico\n" in world.node.run("nft", "list", "tables"))
+            wait_for(lambda: " calico\n" in world.node.run("nft", "list", "tables"))
             begun = world.log().count("programming begins")
             set_mode(world, "Disabled")
-            eventually(lambda n=begun: world.log().count("programming begins") > n)  # type: ignore[misc]
-            eventually(partial(holds, world, IPTABLES))
+            wait_for(lambda n=begun: world.log().count("programming begins") > n)  # type: ignore[misc]
+            wait_for(partial(holds, world, IPTABLES))
             world.wait_ready()
         stage.comes_to(both("client * tcp 80"), both("other * tcp 80"))
 
@@ -213,12 +213,12 @@ def test_auto_follows_kube_proxy(stage: Stage) -> None:
     # It is looked for every fifteen seconds; a change of parameters has it looked for at once.
     if "MUSLIN_FULL_SIZE" not in os.environ:
         set_mode(world, "Auto", logPrefix="x")
-    eventually(lambda: ours(world) == NFTABLES, 40)
+    wait_for(lambda: ours(world) == NFTABLES)
     stage.comes_to(both("client * tcp 80"), both("other * tcp 80"))
     assert InKernel(world.node, native=True).chain("cali-pi-gnp/case")
     world.node.run("nft", "delete", "table", "ip", "kube-proxy")
     set_mode(world, "Disabled")
-    eventually(lambda: ours(world) == IPTABLES, 15)
+    wait_for(lambda: ours(world) == IPTABLES)
 
 
 def test_what_a_dead_felix_left_in_another_back_end_goes(stage: Stage) -> None:
@@ -230,12 +230,12 @@ def test_what_a_dead_felix_left_in_another_back_end_goes(stage: Stage) -> None:
     with held(stage):
         world.start_felix()
         world.wait_ready()
-        eventually(lambda: ours(world) == NFTABLES, 15)
+        wait_for(lambda: ours(world) == NFTABLES)
     world.stop_felix(9)
     set_mode(world, "Disabled")
     world.start_felix()
     world.wait_ready()
-    eventually(lambda: ours(world) == IPTABLES, 15)
+    wait_for(lambda: ours(world) == IPTABLES)
 
 
 def test_a_flush_of_everything_is_made_good_at_once(stage: Stage) -> None:
@@ -244,7 +244,7 @@ def test_a_flush_of_everything_is_made_good_at_once(stage: Stage) -> None:
     set_mode(world, "Enabled", nftablesRefreshInterval="0s", ipsetsRefreshInterval="0s")
     stage.policy("case", [allow(source=ONLY_CLIENT)])
     stage.comes_to(both("client * tcp 80"), both("other * tcp 80"))
-    eventually(partial(holds, world, NFTABLES), 15)
+    wait_for(partial(holds, world, NFTABLES))
     (name,) = [n for n in InKernel(world.node, native=True).sets() if n.startswith("cali40s:")]
     for damage in (
         "flush ruleset",
@@ -254,11 +254,11 @@ def test_a_flush_of_everything_is_made_good_at_once(stage: Stage) -> None:
     ):
         before = listing(world)
         world.node.run("nft", *damage.split(" ", maxsplit=4))
-        eventually(partial(repaired, world, before), 2.0, damage)
+        wait_for(partial(repaired, world, before), damage)
     stage.comes_to(both("client * tcp 80"), both("other * tcp 80"))
     assert world.metric("muslin_felix_rule_drift_total") > 0
     set_mode(world, "Disabled")
-    eventually(partial(holds, world, IPTABLES), 15)
+    wait_for(partial(holds, world, IPTABLES))
 
 
 def listing(world: World) -> list[str]:

@@ -8,8 +8,8 @@ import signal
 import pytest
 
 from tests.felix.in_kernel import NFTABLES, mode
-from tests.felix.world import World, eventually
-from tests.support.patience import HANG
+from tests.felix.world import World
+from tests.support.patience import HANG, wait_for
 
 
 @pytest.mark.parametrize("backend", ["nft", "legacy", NFTABLES])
@@ -21,7 +21,7 @@ def test_rules_in_either_back_end(bare_world: World, backend: str) -> None:
     world.start_felix()
     world.wait_ready()
     pod = world.add_pod("a", "cali0000000000a", "10.65.0.1")
-    eventually(lambda: pod.reaches("203.0.113.9", wait=0.3))
+    wait_for(lambda: pod.reaches("203.0.113.9", wait=0.3))
     stranger = world.wire("cali000stranger", "10.65.0.30")
     world.ip("route add 10.65.0.30/32 dev cali000stranger")
     assert not stranger.reaches("10.65.0.1", wait=0.3)
@@ -42,7 +42,7 @@ def test_rules_in_either_back_end(bare_world: World, backend: str) -> None:
     assert "cali-from-wl-dispatch" in saved6
     assert "cali0000000000a" not in saved6
     two = world.add_pod("b", "cali1000000000b", "10.65.0.2", "fd65::2")
-    eventually(lambda: two.reaches("203.0.113.9", wait=0.3))
+    wait_for(lambda: two.reaches("203.0.113.9", wait=0.3))
     assert "cali-tw-cali1000000000b" in six()
     # It loses an address while something comes all the time: its old rules do not wait for a pause.
     stirs = itertools.cycle(("add", "del"))
@@ -52,9 +52,9 @@ def test_rules_in_either_back_end(bare_world: World, backend: str) -> None:
         return "cali1000000000b" not in six()
 
     world.put_endpoint("b", two, ipNetworks=["10.65.0.2/32"])
-    eventually(withdrawn, 8)
+    wait_for(withdrawn)
     world.kernel.flush("cali-FORWARD")
-    eventually(lambda: "cali-cidr-block" in world.chain("cali-FORWARD"), 4)
+    wait_for(lambda: "cali-cidr-block" in world.chain("cali-FORWARD"))
     world.stop_felix(signal.SIGKILL)
     world.start_felix()
     world.wait_ready()

@@ -15,9 +15,9 @@ import pytest
 from tests.felix import frames
 from tests.felix.in_kernel import mode
 from tests.felix.stage import conditions_of
-from tests.felix.world import NODE, Pod, World, eventually, make_world
+from tests.felix.world import NODE, Pod, World, make_world
 from tests.support.netns import Namespace
-from tests.support.patience import HANG
+from tests.support.patience import HANG, wait_for
 
 OUTSIDE, OUTSIDE6 = "10.99.7.2", "2001:db8:7::2"
 
@@ -39,7 +39,7 @@ def world(
             pod = world.add_pod(name, f"cali0{name}", f"10.65.0.{number}", f"fd65::{number}")
         world.outside.run("ip", "route", "add", "fd65::/48", "via", "2001:db8:7::1")
         for pod in world.pods:
-            eventually(partial(reach_outside, pod))
+            wait_for(partial(reach_outside, pod))
         yield world
 
 
@@ -95,10 +95,10 @@ def test_tunnel_packets_cannot_be_forged(world: World, tunnel: str) -> None:
     world.put("felixconfigurations", f"node.{NODE}", "FelixConfiguration", {field[tunnel]: True})
     try:
         # The same packet, where it is allowed: what was heard before is no accident.
-        eventually(lambda: passes(world, a, packet(OUTSIDE, b"open-" + tunnel.encode()), b"open"))
+        wait_for(lambda: passes(world, a, packet(OUTSIDE, b"open-" + tunnel.encode()), b"open"))
     finally:
         world.delete("felixconfigurations", f"node.{NODE}")
-    eventually(lambda: not passes(world, a, packet(OUTSIDE, b"shut again"), b"shut again"))
+    wait_for(lambda: not passes(world, a, packet(OUTSIDE, b"shut again"), b"shut again"))
 
 
 @pytest.mark.promise("ADV-1")
@@ -108,11 +108,11 @@ def test_a_router_advertisement_is_nothing_to_the_node(world: World) -> None:
     world.node.run("sysctl", "-qw", "net.ipv6.conf.cali0a.accept_ra=2")
     advert = frames.router_advertisement("fe80::bad")
     frames.send(a.space, frames.IPV6, *[advert] * 10, to=frames.ALL_NODES)
-    eventually(lambda: drops(world, "router advertisements") >= before + 10)
+    wait_for(lambda: drops(world, "router advertisements") >= before + 10)
     assert "cali0a" not in world.routes("default", family=6)
     assert "2001:db8:bad" not in world.node.run("ip", "-6", "address")
     # Beyond the rule the setting is kept.
-    eventually(lambda: world.node.run("sysctl", "-n", "net.ipv6.conf.cali0a.accept_ra") == "0\n")
+    wait_for(lambda: world.node.run("sysctl", "-n", "net.ipv6.conf.cali0a.accept_ra") == "0\n")
 
 
 def test_redirects_are_nothing_to_the_node(world: World) -> None:
@@ -121,7 +121,7 @@ def test_redirects_are_nothing_to_the_node(world: World) -> None:
     message = frames.icmpv6("fe80::bad", "ff02::1", 137, body)
     packet = frames.ipv6("fe80::bad", "ff02::1", frames.ICMPV6, message)
     frames.send(world.pods[0].space, frames.IPV6, packet, to=frames.ALL_NODES)
-    eventually(lambda: drops(world, "router redirects") > before)
+    wait_for(lambda: drops(world, "router redirects") > before)
     assert world.pods[0].reaches("fd65::2", wait=HANG), "neighbours are found as ever"
 
 
@@ -159,16 +159,16 @@ def test_further_sources_are_allowed_where_both_say_so(world: World) -> None:
         return passes(world, a, packet, mark, within)
 
     try:
-        eventually(lambda: conditions_of(world, "WorkloadEndpoint"), 15)
+        wait_for(lambda: conditions_of(world, "WorkloadEndpoint"))
         assert not gets_out("192.0.2.1")
         spec = {"workloadSourceSpoofing": "Any"}
         world.put("felixconfigurations", f"node.{NODE}", "FelixConfiguration", spec)
-        eventually(lambda: gets_out("192.0.2.1") and gets_out("2001:db8:5::1"))
+        wait_for(lambda: gets_out("192.0.2.1") and gets_out("2001:db8:5::1"))
         assert not gets_out("192.0.2.200")
         assert not gets_out("2001:db8:6::1")
         assert gets_out("10.65.0.1", HANG)
         world.delete("felixconfigurations", f"node.{NODE}")
-        eventually(lambda: not gets_out("192.0.2.1"))
+        wait_for(lambda: not gets_out("192.0.2.1"))
     finally:
         world.put_endpoint("a", a)
 

@@ -17,7 +17,7 @@ from felix.rules import nflog_prefix
 from libcalico.local.trace_messages import Denier, Dropped
 from tests.felix.console import attempt, calicoctl, following
 from tests.felix.stage import ONLY_CLIENT, Stage, allow, both
-from tests.felix.world import eventually
+from tests.support.patience import wait_for
 
 CASE = [
     allow(protocol="TCP", source=ONLY_CLIENT),
@@ -77,7 +77,7 @@ def test_each_denied_packet_is_told_with_the_rule_that_denied_it(stage: Stage) -
         assert (udp["protocol"], udp["destination_port"], udp["source_pod"]) == (
             17, 53, "default/client",
         )  # fmt: skip
-    eventually(lambda: prefixes(stage) == "", 5, "the rules go with who followed")
+    wait_for(lambda: prefixes(stage) == "", "the rules go with who followed")
     assert _without_counts(stage.world.kernel.chain("cali-pi-gnp/case")) == _without_counts(before)
 
 
@@ -118,12 +118,12 @@ def test_following_resets_no_count(stage: Stage) -> None:
             pass
         meanwhile = deniers(stage)
         assert meanwhile["case[1]"] == before["case[1]"] + 1
-    eventually(lambda: prefixes(stage) == "", 5)
-    eventually(lambda: deniers(stage)["case[1]"] == meanwhile["case[1]"], 15)
+    wait_for(lambda: prefixes(stage) == "")
+    wait_for(lambda: deniers(stage)["case[1]"] == meanwhile["case[1]"])
     stage.through("client 4 udp 53")
     assert deniers(stage)["case[1]"] == meanwhile["case[1]"] + 1
     stage.policy("case", [CASE[0], {**CASE[1], "protocol": "UDPLite"}])
-    eventually(lambda: "case[1]" not in deniers(stage), 15, "another rule has denied nothing yet")
+    wait_for(lambda: "case[1]" not in deniers(stage), "another rule has denied nothing yet")
 
 
 def test_two_may_follow_and_the_rules_stay_until_both_are_gone(stage: Stage) -> None:
@@ -137,7 +137,7 @@ def test_two_may_follow_and_the_rules_stay_until_both_are_gone(stage: Stage) -> 
             assert first.next_flow()["source"] == second.next_flow()["source"] == "10.65.0.2"
         stage.through("client 4 udp 53")
         assert first.next_flow()["source"] == "10.65.0.1", "each is told of once"
-    eventually(lambda: prefixes(stage) == "", 5)
+    wait_for(lambda: prefixes(stage) == "")
 
 
 def test_who_floods_is_not_told_of_without_end(stage: Stage) -> None:

@@ -12,7 +12,8 @@ from libcalico.local.framing import connect_unix
 from libcalico.local.node_api import Hello, Offer, Stored
 from tests.felix.console import attempt, calicoctl
 from tests.felix.stage import ONLY_CLIENT, Stage, allow, both
-from tests.felix.world import CONTAINER, endpoint_spec, eventually
+from tests.felix.world import CONTAINER, endpoint_spec
+from tests.support.patience import wait_for
 
 CASE = [allow(protocol="TCP", source=ONLY_CLIENT, destination={"ports": [80]})]
 
@@ -73,7 +74,7 @@ def test_a_chain_that_somebody_emptied_is_told_until_felix_repairs_it(stage: Sta
         world.stop_felix()
         world.start_felix()
         world.wait_ready()
-    eventually(lambda: live(stage, "client")[1][1]["chainStands"], 8)
+    wait_for(lambda: live(stage, "client")[1][1]["chainStands"])
 
 
 @pytest.mark.asyncio
@@ -87,12 +88,12 @@ async def test_what_felix_follows_instead_of_the_datastore_is_told_loudly(stage:
     offered = {"kind": "WorkloadEndpoint", "metadata": metadata, "spec": spec}
     async with await connect_unix(world.socket, Hello("cni")) as cni:
         await cni.send(Offer("default", name, json.dumps(offered)))
-        await asyncio.to_thread(eventually, lambda: not live(stage, "client")[1][1]["agrees"])
+        await asyncio.to_thread(wait_for, lambda: not live(stage, "client")[1][1]["agrees"])
         told = live(stage, "client")[1][1]["differs"]
         assert told[0].startswith("felix decides otherwise: allowed")
         assert "offered by cni, which has not said that it is stored" in told
         await cni.send(Stored("default", name, CONTAINER))
-        await asyncio.to_thread(eventually, lambda: live(stage, "client")[1][1]["agrees"])
+        await asyncio.to_thread(wait_for, lambda: live(stage, "client")[1][1]["agrees"])
     assert live(stage, "client")[1][1]["differs"] == []
     world.ip(f"route add {stage.server.address}/32 dev eth0 metric 5")
     told = live(stage, "client")[1][1]["differs"]

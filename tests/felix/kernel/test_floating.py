@@ -14,8 +14,8 @@ import pytest
 
 from tests.felix.in_kernel import mode
 from tests.felix.stage import conditions_of
-from tests.felix.world import NODE, Pod, World, eventually, make_world, reaches
-from tests.support.patience import HANG
+from tests.felix.world import NODE, Pod, World, make_world, reaches
+from tests.support.patience import HANG, wait_for
 
 FLOATING, FLOATING6 = "192.0.2.60", "2001:db8:5::60"
 
@@ -57,28 +57,28 @@ def test_a_floating_address_leads_to_its_pod_where_it_is_allowed(world: World) -
     # Answers tell who it was: b is deaf to pings.
     b.space.run("sysctl", "-qw", "net.ipv4.icmp_echo_ignore_all=1")
     world.put_endpoint("a", a, ipNATs=translated(a))
-    eventually(lambda: any("floatingIPs" in text for text in conditions_of(world, "Workload")), 15)
-    eventually(lambda: reaches(world.outside, a.address))
+    wait_for(lambda: any("floatingIPs" in text for text in conditions_of(world, "Workload")))
+    wait_for(lambda: reaches(world.outside, a.address))
     assert not reaches(world.outside, FLOATING), "felix has the last word"
     allow(world, "Enabled")
     for address in (FLOATING, FLOATING6):
         for space in (world.outside, b.space, a.space, world.node):
-            eventually(partial(reaches, space, address), 15)
-    eventually(lambda: not conditions_of(world, "Workload"))
+            wait_for(partial(reaches, space, address))
+    wait_for(lambda: not conditions_of(world, "Workload"))
 
     # Of two that want one address the first by name has it; the other is named.
     world.put_endpoint("b", b, ipNATs=[{"internalIP": b.address, "externalIP": FLOATING}])
-    eventually(lambda: any("leads to another" in c for c in conditions_of(world, "Workload")), 15)
+    wait_for(lambda: any("leads to another" in c for c in conditions_of(world, "Workload")))
     assert reaches(world.outside, FLOATING, wait=HANG)
 
     world.put_endpoint("a", a, ipNATs=[{"internalIP": a.address, "externalIP": b.address}])
-    eventually(lambda: not reaches(world.outside, FLOATING), 15)
+    wait_for(lambda: not reaches(world.outside, FLOATING))
     taken = f"{b.address} leads to another"
-    eventually(lambda: any(taken in c for c in conditions_of(world, "Workload")))
+    wait_for(lambda: any(taken in c for c in conditions_of(world, "Workload")))
     b.space.run("sysctl", "-qw", "net.ipv4.icmp_echo_ignore_all=0")
-    eventually(lambda: reaches(world.outside, FLOATING))
+    wait_for(lambda: reaches(world.outside, FLOATING))
     allow(world, "Disabled")
-    eventually(lambda: not reaches(world.outside, FLOATING), 15)
+    wait_for(lambda: not reaches(world.outside, FLOATING))
     assert reaches(world.outside, b.address, wait=HANG)
     world.put_endpoint("b", b)
 
@@ -88,7 +88,7 @@ def test_an_endpoint_cannot_have_what_is_anothers_translated_to_it(world: World)
     a, b = world.pods
     allow(world, "Enabled")
     world.put_endpoint("a", a, ipNATs=[{"internalIP": b.address, "externalIP": FLOATING}])
-    eventually(lambda: conditions_of(world, "Workload"), 15)
+    wait_for(lambda: conditions_of(world, "Workload"))
     assert not reaches(world.outside, FLOATING)
     world.put_endpoint("a", a)
-    eventually(lambda: reaches(world.outside, a.address), 15)
+    wait_for(lambda: reaches(world.outside, a.address))

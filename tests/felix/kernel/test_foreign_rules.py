@@ -16,8 +16,8 @@ import pytest
 from tests.felix.foreign import in_iptables, in_nftables, load_iptables, load_nftables
 from tests.felix.in_kernel import mode
 from tests.felix.stage import allow
-from tests.felix.world import NODE, World, eventually
-from tests.support.patience import HANG
+from tests.felix.world import NODE, World
+from tests.support.patience import HANG, wait_for
 
 BACKENDS = ("nft", "legacy", "nftables")
 MORE = {
@@ -48,31 +48,31 @@ def test_a_day_beside_kube_proxy_and_docker(bare_world: World, backend: str) -> 
     pod = world.add_pod("a", "cali0a", "10.65.0.1", "fd65::1")
     if backend != "nftables":
         # In a table of its own an accept is no last word: Docker's FORWARD policy is asked too.
-        eventually(lambda: pod.reaches("203.0.113.9"), what="Docker's FORWARD DROP is passed over")
-    eventually(lambda: world.chain("cali-fw-cali0a"))
+        wait_for(lambda: pod.reaches("203.0.113.9"), "Docker's FORWARD DROP is passed over")
+    wait_for(lambda: world.chain("cali-fw-cali0a"))
     spec = {"selector": "all()", "types": ["Ingress"], "ingress": [allow(protocol="TCP")]}
     world.put("globalnetworkpolicies", "p", "GlobalNetworkPolicy", spec)
     world.put("hostendpoints", "h", "HostEndpoint", {"node": NODE, "interfaceName": "eth0",
                                                      "profiles": ["kns.default"]})  # fmt: skip
-    eventually(lambda: world.chain("cali-fh-eth0"))
+    wait_for(lambda: world.chain("cali-fh-eth0"))
     assert in_iptables(world.node, kind) == before, "with policy and a host endpoint"
     if backend != "nftables":
         node = {"chainInsertMode": "append"}
         world.put("felixconfigurations", f"node.{NODE}", "FelixConfiguration", node)
-        eventually(lambda: last_of(world, "INPUT").endswith("cali-INPUT"))
+        wait_for(lambda: last_of(world, "INPUT").endswith("cali-INPUT"))
         assert in_iptables(world.node, kind) == before, "when our hooks moved"
         world.delete("felixconfigurations", f"node.{NODE}")
-        eventually(lambda: not last_of(world, "INPUT").endswith("cali-INPUT"))
+        wait_for(lambda: not last_of(world, "INPUT").endswith("cali-INPUT"))
     world.kernel.flush("cali-INPUT")
-    eventually(lambda: "cali-wl-to-host" in world.chain("cali-INPUT"))
+    wait_for(lambda: "cali-wl-to-host" in world.chain("cali-INPUT"))
     world.stop_felix()
     world.start_felix()
     world.wait_ready()
     world.delete("hostendpoints", "h")
     world.delete("globalnetworkpolicies", "p")
     world.delete_endpoint("a")
-    eventually(lambda: not world.chain("cali-fw-cali0a"))
-    eventually(lambda: not world.chain("cali-fh-eth0"))
+    wait_for(lambda: not world.chain("cali-fw-cali0a"))
+    wait_for(lambda: not world.chain("cali-fh-eth0"))
     assert in_iptables(world.node, kind) == before, "at the end"
 
 
@@ -91,20 +91,20 @@ def test_beside_kube_proxy_in_nftables_felix_is_there_too(bare_world: World) -> 
     world.environment["FELIX_NFTABLESMODE"] = "Enabled"
     assert world.kernel.native
     pod = world.add_pod("a", "cali0a", "10.65.0.1", "fd65::1")
-    eventually(lambda: pod.reaches("203.0.113.9"))
+    wait_for(lambda: pod.reaches("203.0.113.9"))
     spec = {"selector": "all()", "types": ["Ingress"], "ingress": [allow(protocol="TCP")]}
     world.put("globalnetworkpolicies", "p", "GlobalNetworkPolicy", spec)
-    eventually(lambda: world.chain("cali-pi-gnp/p"))
+    wait_for(lambda: world.chain("cali-pi-gnp/p"))
     world.kernel.flush("cali-FORWARD")
-    eventually(lambda: "cidr-block" in world.chain("cali-FORWARD"))
+    wait_for(lambda: "cidr-block" in world.chain("cali-FORWARD"))
     assert in_nftables(world.node) == before, "after a repair"
     world.node.run("nft", "delete", "table", "ip", "calico")
-    eventually(lambda: world.chain("cali-pi-gnp/p"))
+    wait_for(lambda: world.chain("cali-pi-gnp/p"))
     world.stop_felix()
     # Over to iptables, where felix cleans up what it has in nftables.
     world.start_felix(FELIX_NFTABLESMODE="Disabled", FELIX_IPTABLESBACKEND="nft")
     world.wait_ready()
-    eventually(lambda: not world.node.run("nft", "list", "table", "ip", "calico", check=False))
+    wait_for(lambda: not world.node.run("nft", "list", "table", "ip", "calico", check=False))
     assert in_nftables(world.node) == before, "at the end"
 
 
@@ -145,8 +145,8 @@ def test_two_writers_lose_nothing(bare_world: World, backend: str) -> None:
         for number, pod in enumerate(pods):
             world.put_endpoint(f"p{number}", pod)
         for pod in pods:
-            eventually(partial(pod.reaches, "203.0.113.9", wait=0.3), 20)
-        eventually(lambda: written > 10, what="both wrote")
+            wait_for(partial(pod.reaches, "203.0.113.9", wait=0.3))
+        wait_for(lambda: written > 10, "both wrote")
     finally:
         done.set()
         churn.join()

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.felix.world import BLOCK, NODE, Pod, World, eventually, reaches
+from tests.felix.world import BLOCK, NODE, Pod, World, reaches
 from tests.support.netns import Namespace
-from tests.support.patience import HANG
+from tests.support.patience import HANG, wait_for
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -21,8 +21,8 @@ def pods(world: World) -> None:
     world.add_pod("a", "cali0000000000a", "10.65.0.1", "fd65::1")
     world.add_pod("b", "cali0000000000b", "10.65.0.2", "fd65::2")
     for prefix in ("10.65.0.1/32", "10.65.0.2/32", "fd65::1/128", "fd65::2/128"):
-        eventually(partial(world.route, prefix))
-    eventually(lambda: "cali-fw-cali0000000000b" in world.chain("cali-from-wl-dispatch-0"))
+        wait_for(partial(world.route, prefix))
+    wait_for(lambda: "cali-fw-cali0000000000b" in world.chain("cali-from-wl-dispatch-0"))
 
 
 @pytest.mark.promise("M-120")
@@ -38,7 +38,7 @@ def test_pods_reach_each_other_their_node_and_are_reached(world: World) -> None:
     a, b = world.pods[:2]
     assert a.reaches("10.65.0.2", wait=HANG)
     assert b.reaches("10.65.0.1", wait=HANG)
-    eventually(lambda: a.reaches("fd65::2"), what="IPv6 between pods")
+    wait_for(lambda: a.reaches("fd65::2"), "IPv6 between pods")
     assert a.reaches("10.99.7.1", wait=HANG), "a pod reaches its node"
     assert reaches(world.node, "10.65.0.1", wait=HANG), "a node reaches its pod"
     assert reaches(world.outside, "10.65.0.1", wait=HANG), "a routed network reaches the pod"
@@ -63,7 +63,7 @@ def test_an_unknown_interface_gets_nothing_through(world: World) -> None:
         assert not stranger.reaches("10.99.7.1", wait=0.3)
         assert not reaches(world.outside, "10.65.0.30", wait=0.3)
         world.put_endpoint("stranger", stranger)
-        eventually(lambda: stranger.reaches("10.65.0.1", wait=0.3))
+        wait_for(lambda: stranger.reaches("10.65.0.1", wait=0.3))
     finally:
         world.delete_endpoint("stranger")
         world.node.run("ip", "link", "del", "cali000stranger")
@@ -94,11 +94,11 @@ def test_encapsulated_packets_do_not_leave_a_pod(world: World) -> None:
 @pytest.mark.promise("M-120")
 def test_a_deleted_endpoint_leaves_no_route_and_no_rule(world: World) -> None:
     pod = world.add_pod("gone", "cali00000gone", "10.65.0.40")
-    eventually(lambda: pod.reaches("10.65.0.1", wait=0.3))
+    wait_for(lambda: pod.reaches("10.65.0.1", wait=0.3))
     world.delete_endpoint("gone")
-    eventually(lambda: not world.route("10.65.0.40/32"))
-    eventually(lambda: not world.chain("cali-fw-cali00000gone"))
-    eventually(lambda: "cali00000gone" not in world.chain("cali-from-wl-dispatch-0"))
+    wait_for(lambda: not world.route("10.65.0.40/32"))
+    wait_for(lambda: not world.chain("cali-fw-cali00000gone"))
+    wait_for(lambda: "cali00000gone" not in world.chain("cali-from-wl-dispatch-0"))
     assert not pod.reaches("10.65.0.1", wait=0.3)
     # A free address of an own block must not loop: it ends here, with an answer.
     assert "blackhole" in world.route(BLOCK)
@@ -106,24 +106,24 @@ def test_a_deleted_endpoint_leaves_no_route_and_no_rule(world: World) -> None:
 
 def test_a_departed_pods_connections_are_forgotten(world: World) -> None:
     pod = world.add_pod("talks", "cali0000talks", "10.65.0.42")
-    eventually(lambda: pod.reaches("203.0.113.9", wait=0.3))
+    wait_for(lambda: pod.reaches("203.0.113.9", wait=0.3))
     assert seen_source(world.outside, pod.space, "203.0.113.9")
     assert "src=10.65.0.42" in world.node.run("conntrack", "-L")
     # Of its own: what earlier tests left may have run out, or there was no earlier test.
     assert seen_source(world.outside, world.pods[0].space, "203.0.113.9")
     world.delete_endpoint("talks")
-    eventually(lambda: "10.65.0.42" not in world.node.run("conntrack", "-L"))
+    wait_for(lambda: "10.65.0.42" not in world.node.run("conntrack", "-L"))
     assert "src=10.65.0.1 " in world.node.run("conntrack", "-L"), "others keep theirs"
 
 
 def test_parameters_of_the_datastore_apply_live(world: World) -> None:
     spec = {"natOutgoingExclusions": "IPPoolsAndHostIPs", "bpfLogLevel": "Off", "healthPort": "x"}
     world.put("felixconfigurations", f"node.{NODE}", "FelixConfiguration", spec)
-    eventually(lambda: "cali40all-hosts-net" in world.chain("cali-nat-outgoing", "nat"))
+    wait_for(lambda: "cali40all-hosts-net" in world.chain("cali-nat-outgoing", "nat"))
     assert "10.99.7.1" in world.kernel.members("cali40all-hosts-net")
     world.delete("felixconfigurations", f"node.{NODE}")
-    eventually(lambda: "cali40all-hosts-net" not in world.chain("cali-nat-outgoing", "nat"))
-    eventually(lambda: not world.kernel.members("cali40all-hosts-net"))
+    wait_for(lambda: "cali40all-hosts-net" not in world.chain("cali-nat-outgoing", "nat"))
+    wait_for(lambda: not world.kernel.members("cali40all-hosts-net"))
 
 
 def test_what_has_no_effect_is_told(world: World) -> None:
@@ -136,22 +136,22 @@ def test_what_has_no_effect_is_told(world: World) -> None:
         conditions = ready_status(path).get("conditions", [])
         return sorted(one["reason"] for one in conditions if name in str(one))
 
-    eventually(lambda: len(told()) == 2, within=12)
+    wait_for(lambda: len(told()) == 2)
     first, second = told()
     assert "bpfEnabled='True': not enforced: there is no eBPF data plane" in first
     assert "spec.healthPort: 'x' is not valid" in second
     assert second.endswith("its other parameters are in force")
     world.delete("felixconfigurations", f"node.{NODE}")
-    eventually(lambda: not told(), within=12)
+    wait_for(lambda: not told())
 
 
 def test_an_endpoint_before_its_interface_is_served_when_that_comes(world: World) -> None:
     early = Pod(world.outside, "cali0000early", "10.65.0.41", "")
     world.put_endpoint("early", early)
-    eventually(lambda: "cali0000early" in world.chain("cali-from-wl-dispatch-0"))
+    wait_for(lambda: "cali0000early" in world.chain("cali-from-wl-dispatch-0"))
     assert not world.route("10.65.0.41/32")
     pod = world.wire("cali0000early", "10.65.0.41")
-    eventually(lambda: world.route("10.65.0.41/32"), within=1.0)
+    wait_for(lambda: world.route("10.65.0.41/32"))
     assert pod.reaches("10.65.0.1", wait=HANG)
 
 
@@ -181,7 +181,7 @@ def test_metrics_have_calicos_names(world: World) -> None:
 
 def test_the_status_file_tells_the_state_to_everyone(world: World) -> None:
     path = world.folder / "run" / "calico" / "status" / "felix.json"
-    status = eventually(lambda: ready_status(path), within=12)
+    status = wait_for(lambda: ready_status(path))
     assert status["in_sync"] is True
     assert status["datastore_connected"] is True
     assert status["bgp_connected"] is False
@@ -190,7 +190,7 @@ def test_the_status_file_tells_the_state_to_everyone(world: World) -> None:
 
 def test_an_endpoint_in_force_has_calicos_status_file(world: World) -> None:
     folder = world.folder / "run" / "calico" / "endpoint-status"
-    data = eventually(lambda: read(folder / "k8s default%2Fa eth0"))
+    data = wait_for(lambda: read(folder / "k8s default%2Fa eth0"))
     assert data == {
         "ifaceName": "cali0000000000a",
         "mac": "aa:bb:cc:dd:ee:01",

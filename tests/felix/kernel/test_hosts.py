@@ -16,8 +16,8 @@ import pytest
 from tests.felix import talk
 from tests.felix.in_kernel import mode
 from tests.felix.stage import allow, conditions_of
-from tests.felix.world import NODE, Pod, World, eventually, make_world
-from tests.support.patience import HANG
+from tests.felix.world import NODE, Pod, World, make_world
+from tests.support.patience import HANG, wait_for
 
 SERVICE = "10.96.0.10"
 
@@ -61,7 +61,7 @@ class Site:
             return all(last[p] for p in good) and not any(last[p] for p in bad)
 
         try:
-            eventually(right, within)
+            wait_for(right, limit=within)
         except AssertionError:
             wrong = [p for p in good if not last[p]], [p for p in bad if last[p]]
             raise AssertionError(f"missing {wrong[0]}, leaked {wrong[1]}") from None
@@ -149,10 +149,10 @@ def test_policy_before_translation_sees_the_ports_that_were_dialled(site: Site) 
     kind = iptables_nat(world)
     world.node.run(*kind, "-A", *nat)
     try:
-        eventually(lambda: dial(site, "10.99.7.1", 30080))
+        wait_for(lambda: dial(site, "10.99.7.1", 30080))
         rules = [{"action": "Deny", "protocol": "TCP", "destination": {"ports": [30080]}}]
         site.policy("pre", ingress=rules, preDNAT=True, applyOnForward=True, order=1)
-        eventually(lambda: not dial(site, "10.99.7.1", 30080))
+        wait_for(lambda: not dial(site, "10.99.7.1", 30080))
         # What none of its rules matches is left to others.
         site.comes_to("outside pod 4 tcp 80, outside node 4 tcp 80", "")
     finally:
@@ -241,7 +241,7 @@ def test_an_automatic_host_endpoint_opens_everything_that_no_policy_forbids(site
         "ingress": [{"action": "Deny", **forbidden}, allow()],
         "egress": [{"action": "Deny", **forbidden}, allow()],
     }
-    eventually(lambda: "cali-fh-any-interface-at-all" in everything(world))
+    wait_for(lambda: "cali-fh-any-interface-at-all" in everything(world))
     site.comes_to(
         "outside node 4 tcp 80, outside node 4 tcp 81, outside node 6 tcp 81,"
         "node outside 4 tcp 81, outside pod 4 tcp 81, pod outside 4 tcp 81, pod node 4 tcp 81,"
@@ -278,17 +278,17 @@ def test_what_the_host_sends_to_a_translated_address_is_judged_by_where_it_goes(
     try:
         site.policy("out", types=["Egress"], ingress=[],
                     egress=[allow(protocol="TCP", destination={"ports": [8080]})])  # fmt: skip
-        eventually(lambda: dial(site, SERVICE, 80, "node", listen=8080), 8)
+        wait_for(lambda: dial(site, SERVICE, 80, "node", listen=8080))
         site.policy("out", types=["Egress"], ingress=[],
                     egress=[allow(protocol="TCP", destination={"ports": [80]})])  # fmt: skip
-        eventually(lambda: not dial(site, SERVICE, 80, "node", listen=8080), 8)
+        wait_for(lambda: not dial(site, SERVICE, 80, "node", listen=8080))
     finally:
         world.node.run(*kind, "-D", *nat)
 
 
 def test_a_host_endpoint_without_an_interface_is_named(site: Site) -> None:
     site.endpoint(interfaceName="eth9")
-    eventually(lambda: conditions_of(site.world, "HostEndpoint(own)"))
+    wait_for(lambda: conditions_of(site.world, "HostEndpoint(own)"))
     site.comes_to("outside node 4 tcp 80", "")
 
 

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from tests.cni.world import CIDR6, WAITS, World, node_world, pod_namespace, put_pool, result_of
-from tests.felix.world import RESOURCES, eventually, reaches
+from tests.felix.world import RESOURCES, reaches
 from tests.support.netns import Namespace, network_namespace
-from tests.support.patience import HANG
+from tests.support.patience import HANG, wait_for
 
 ONLY_IPV6 = WAITS | {"ipam": {"type": "calico-ipam", "assign_ipv4": "false", "assign_ipv6": "true"}}
 OUTSIDE = "2001:db8:1::2"
@@ -56,7 +56,7 @@ def put(node: World, plural: str, name: str, kind: str, spec: object) -> None:
 
 
 async def comes_to(check: Callable[[], bool]) -> None:
-    await asyncio.to_thread(eventually, check, 20.0)
+    await asyncio.to_thread(wait_for, check)
 
 
 @pytest.mark.promise("F-9")

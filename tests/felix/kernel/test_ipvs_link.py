@@ -13,7 +13,8 @@ import pytest
 
 from tests.felix.in_kernel import mode
 from tests.felix.stage import conditions_of
-from tests.felix.world import eventually, make_world, reaches
+from tests.felix.world import make_world, reaches
+from tests.support.patience import wait_for
 from tests.tiers import FULL_SIZE
 
 BACKENDS = ("nft", "legacy", "nftables") if os.environ.get(FULL_SIZE) else ("nftables",)
@@ -29,18 +30,18 @@ def test_rules_stand_as_long_as_the_link_does(backend: str, tmp_path: Path) -> N
         pod = world.add_pod("a", "cali0a", "10.65.0.1", "fd65::1")
         world.start_felix()
         world.wait_ready(WITHIN)
-        eventually(lambda: world.route("10.65.0.1/32"), WITHIN)
+        wait_for(lambda: world.route("10.65.0.1/32"))
         assert not world.chain("cali-ipvs-out")
         # By its name it is known; not every kernel has links of kube-proxy's kind, dummy.
         world.ip("link add kube-ipvs0 type bridge")
         world.ip("address add 10.96.0.10/32 dev kube-ipvs0")
-        eventually(lambda: "10.65.0.1" in world.chain("cali-ipvs-from"), WITHIN, world.log())
+        wait_for(lambda: "10.65.0.1" in world.chain("cali-ipvs-from"), world.log())
         assert "cali-ipvs-out" in world.chain("cali-OUTPUT")
         late = world.add_pod("b", "cali0b", "10.65.0.2", "fd65::2")
-        eventually(lambda: late.address in world.chain("cali-ipvs-from"), WITHIN, world.log())
-        eventually(lambda: pod.reaches("10.65.0.2"), WITHIN, "forwarding is as ever")
+        wait_for(lambda: late.address in world.chain("cali-ipvs-from"), world.log())
+        wait_for(lambda: pod.reaches("10.65.0.2"), "forwarding is as ever")
         world.ip("link del kube-ipvs0")
-        eventually(lambda: not world.chain("cali-ipvs-out"), WITHIN, world.log())
+        wait_for(lambda: not world.chain("cali-ipvs-out"), world.log())
         assert world.ready()
 
 
@@ -57,19 +58,19 @@ def test_with_a_small_mask_the_node_and_its_pods_are_shut_and_it_is_told(
         other = world.add_pod("b", "cali0b", "10.65.0.2", "fd65::2")
         world.start_felix()
         world.wait_ready(WITHIN)
-        eventually(lambda: reaches(world.node, "10.65.0.1") and pod.reaches("10.65.0.2"), WITHIN)
+        wait_for(lambda: reaches(world.node, "10.65.0.1") and pod.reaches("10.65.0.2"))
         settings = "FelixConfiguration(default)"
         assert not conditions_of(world, settings)
         world.ip("link add kube-ipvs0 type bridge")
         world.ip("address add 10.96.0.10/32 dev kube-ipvs0")
-        eventually(lambda: conditions_of(world, settings), WITHIN, world.log())
+        wait_for(lambda: conditions_of(world, settings), world.log())
         (said,) = conditions_of(world, settings)
         assert "spec.iptablesMarkMask" in said
         assert "0x1f0000 has 5 bits" in said
-        eventually(lambda: not reaches(world.node, "10.65.0.1", wait=0.3), WITHIN)
-        eventually(lambda: not reaches(world.node, "fd65::1", wait=0.3), WITHIN)
+        wait_for(lambda: not reaches(world.node, "10.65.0.1", wait=0.3))
+        wait_for(lambda: not reaches(world.node, "fd65::1", wait=0.3))
         assert not pod.reaches("10.99.7.1", wait=0.3)
-        eventually(lambda: pod.reaches("10.65.0.2") and other.reaches("fd65::1"), WITHIN)
+        wait_for(lambda: pod.reaches("10.65.0.2") and other.reaches("fd65::1"))
         world.ip("link del kube-ipvs0")
-        eventually(lambda: reaches(world.node, "10.65.0.1"), WITHIN, world.log())
-        eventually(lambda: not conditions_of(world, settings), WITHIN)
+        wait_for(lambda: reaches(world.node, "10.65.0.1"), world.log())
+        wait_for(lambda: not conditions_of(world, settings))

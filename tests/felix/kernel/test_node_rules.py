@@ -16,8 +16,8 @@ import pytest
 from tests.felix import frames, talk
 from tests.felix.in_kernel import mode
 from tests.felix.stage import allow, conditions_of
-from tests.felix.world import NODE, Pod, World, eventually, make_world
-from tests.support.patience import HANG
+from tests.felix.world import NODE, Pod, World, make_world
+from tests.support.patience import HANG, wait_for
 
 FAR = "203.0.113.9"
 
@@ -33,7 +33,7 @@ def world(
         world.start_felix()
         world.wait_ready()
         pod = world.add_pod("a", "cali0a", "10.65.0.1", "fd65::1")
-        eventually(lambda: pod.reaches(FAR))
+        wait_for(lambda: pod.reaches(FAR))
         yield world
 
 
@@ -65,30 +65,30 @@ def test_to_its_own_node_a_pod_comes_as_configured(world: World, family: int) ->
     def open() -> bool:
         return talk.tcp(pod, node, 80, family)
 
-    eventually(lambda: not open())
+    wait_for(lambda: not open())
     assert pod.reaches(FAR, wait=HANG), "what passes through is none of its business"
     tool = (
         f"{'iptables' if family == 4 else 'ip6tables'}-{'legacy' if world.kernel.legacy else 'nft'}"
     )
     rule = ("INPUT", "-i", "cali+", "-p", "tcp", "--dport", "80", "-j", "DROP")
     with configured(world, defaultEndpointToHostAction="Return"):
-        eventually(open)
+        wait_for(open)
         world.node.run(tool, "-A", *rule)
         try:
-            eventually(lambda: not open())
+            wait_for(lambda: not open())
             if not world.kernel.native:
                 with configured(world, defaultEndpointToHostAction="Accept"):
-                    eventually(open)
+                    wait_for(open)
         finally:
             world.node.run(tool, "-D", *rule)
     with configured(world, defaultEndpointToHostAction="Accept"):
-        eventually(open)
+        wait_for(open)
         # Its own policy is asked first.
         world.put_endpoint("a", pod, profiles=[])
-        eventually(lambda: not open())
+        wait_for(lambda: not open())
         world.put_endpoint("a", pod)
-        eventually(open)
-    eventually(lambda: not open())
+        wait_for(open)
+    wait_for(lambda: not open())
 
 
 def test_denied_may_be_told_the_sender(world: World) -> None:
@@ -98,29 +98,29 @@ def test_denied_may_be_told_the_sender(world: World) -> None:
     world.put_endpoint("a", pod, profiles=[])
     try:
         with configured(world, **{field: "Reject"}):
-            eventually(lambda: answer(pod, FAR) == "refused", 8)
-        eventually(lambda: answer(pod, FAR) == "silence", 8)
+            wait_for(lambda: answer(pod, FAR) == "refused")
+        wait_for(lambda: answer(pod, FAR) == "silence")
     finally:
         world.put_endpoint("a", pod)
-    eventually(lambda: pod.reaches(FAR, wait=0.3))
+    wait_for(lambda: pod.reaches(FAR, wait=0.3))
 
 
 def test_the_source_of_outgoing_nat_is_as_configured(world: World) -> None:
     pod, outside = world.pods[0], outside_of(world)
     world.ip("address add 10.99.7.77/32 dev eth0")
     try:
-        eventually(lambda: seen(pod, outside)[0] == "10.99.7.1")
+        wait_for(lambda: seen(pod, outside)[0] == "10.99.7.1")
         with configured(world, natPortRange="30000:30010"):
-            eventually(lambda: 30000 <= seen(pod, outside)[1] <= 30010)
+            wait_for(lambda: 30000 <= seen(pod, outside)[1] <= 30010)
             assert all(30000 <= seen(pod, outside, HANG)[1] <= 30010 for _ in range(3))
         with configured(world, natOutgoingAddress="10.99.7.77"):
-            eventually(lambda: seen(pod, outside)[0] == "10.99.7.77")
-        eventually(lambda: seen(pod, outside)[0] == "10.99.7.1")
+            wait_for(lambda: seen(pod, outside)[0] == "10.99.7.77")
+        wait_for(lambda: seen(pod, outside)[0] == "10.99.7.1")
         # A node's address is no pool's: masqueraded, unless it is excluded.
         world.put("nodes", "node2", "Node", {"bgp": {"ipv4Address": f"{FAR}/24"}})
         with configured(world, natOutgoingExclusions="IPPoolsAndHostIPs"):
-            eventually(lambda: seen(pod, outside)[0] == pod.address)
-        eventually(lambda: seen(pod, outside)[0] == "10.99.7.1")
+            wait_for(lambda: seen(pod, outside)[0] == pod.address)
+        wait_for(lambda: seen(pod, outside)[0] == "10.99.7.1")
     finally:
         world.delete("nodes", "node2")
         world.ip("address del 10.99.7.77/32 dev eth0")
@@ -144,18 +144,18 @@ def test_a_service_that_nobody_translates_does_not_leave_the_node(
             frames.send(pod.space, frames.IPV4 if family == 4 else frames.IPV6, packet)
             return heard(mark, 0.3)
 
-    eventually(leaves)
+    wait_for(leaves)
     nets = {"serviceClusterIPs": [{"cidr": "10.96.0.0/16"}, {"cidr": "fd96::/112"}]}
     world.put("bgpconfigurations", "default", "BGPConfiguration", nets)
     try:
-        eventually(lambda: not leaves())
+        wait_for(lambda: not leaves())
         assert pod.reaches(FAR, wait=HANG)
         with configured(world, serviceLoopPrevention="Disabled"):
-            eventually(leaves)
-        eventually(lambda: not leaves())
+            wait_for(leaves)
+        wait_for(lambda: not leaves())
     finally:
         world.delete("bgpconfigurations", "default")
-    eventually(leaves)
+    wait_for(leaves)
 
 
 @pytest.mark.promise("F-69")
@@ -167,12 +167,12 @@ def test_a_log_rule_is_named_and_limited(world: World) -> None:
     try:
         with configured(world, logPrefix="felix %n", logActionRateLimit="1/hour",
                         logActionRateLimitBurst=3):  # fmt: skip
-            eventually(lambda: "felix noisy" in "".join(text for _, text in logged(world)))
+            wait_for(lambda: "felix noisy" in "".join(text for _, text in logged(world)))
             for _ in range(10):
                 assert talk.tcp(pod, outside_of(world), 80, wait=HANG)
             ((count, text),) = logged(world)
             assert 1 <= count <= 4, text
-        eventually(lambda: "calico-packet" in "".join(text for _, text in logged(world)))
+        wait_for(lambda: "calico-packet" in "".join(text for _, text in logged(world)))
         for _ in range(6):
             assert talk.tcp(pod, outside_of(world), 80, wait=HANG)
         ((count, text),) = logged(world)
@@ -193,21 +193,21 @@ def test_another_size_of_sets_applies_to_sets_in_use(world: World) -> None:
     spec = {"selector": "all()", "types": ["Egress"], "egress": rules}
     world.put("globalnetworkpolicies", "size", "GlobalNetworkPolicy", spec)
     try:
-        eventually(lambda: not pod.reaches(FAR, wait=0.2))
+        wait_for(lambda: not pod.reaches(FAR, wait=0.2))
         assert pod.reaches("10.99.7.2", wait=HANG)
         for size in (4096, 250, 100):
             with configured(world, maxIpsetSize=size):
                 if size == 100:
                     # The deny applies without the part that has no set: nothing gets out.
-                    eventually(lambda: conditions_of(world, "size"), 15)
-                    eventually(lambda: not pod.reaches("10.99.7.2", wait=0.2))
+                    wait_for(lambda: conditions_of(world, "size"))
+                    wait_for(lambda: not pod.reaches("10.99.7.2", wait=0.2))
                 elif not world.kernel.native:
-                    eventually(partial(has_room_for, world, size))
+                    wait_for(partial(has_room_for, world, size))
                     assert pod.reaches("10.99.7.2", wait=HANG)
                 assert not pod.reaches(FAR, wait=0.2)
-        eventually(lambda: pod.reaches("10.99.7.2", wait=0.3), 15)
+        wait_for(lambda: pod.reaches("10.99.7.2", wait=0.3))
         assert not pod.reaches(FAR, wait=0.2)
-        eventually(lambda: not conditions_of(world, "size"), 15)
+        wait_for(lambda: not conditions_of(world, "size"))
     finally:
         world.delete("globalnetworkpolicies", "size")
         world.delete("globalnetworksets", "many")

@@ -11,8 +11,8 @@ import pytest
 
 from libcalico.local.node_api import Await, InForce, Offer
 from tests.felix.agent.test_node_server import connected, message
-from tests.felix.world import CONTAINER, World, endpoint_spec, eventually
-from tests.support.patience import HANG
+from tests.felix.world import CONTAINER, World, endpoint_spec
+from tests.support.patience import HANG, wait_for
 
 RULE = {"action": "Allow", "source": {"selector": "role == 'friend'"}}
 
@@ -57,10 +57,10 @@ async def test_in_force_means_routes_sets_policies_and_chains(world: World) -> N
     taken = world.metric("felix_calc_graph_updates_processed")
     world.put("globalnetworkpolicies", "web", "GlobalNetworkPolicy", spec)
     # The offer comes by the socket: it could else be heard of before what the datastore tells.
-    eventually(lambda: world.metric("felix_calc_graph_updates_processed") > taken)
+    wait_for(lambda: world.metric("felix_calc_graph_updates_processed") > taken)
     friend = world.wire("cali0000friend", "10.65.0.20", "fd65::20")
     world.put_endpoint("friend", friend, labels={"role": "friend"})
-    eventually(lambda: world.route("10.65.0.20/32") and world.route("fd65::20/128"))
+    wait_for(lambda: world.route("10.65.0.20/32") and world.route("fd65::20/128"))
     pod = world.wire("cali00000000web", "10.65.0.21", "fd65::21")
     name = world.endpoint_name("web")
     value = json.dumps(
@@ -118,14 +118,14 @@ def test_a_successor_is_never_met_by_its_predecessors_policy(world: World) -> No
     with receiver, sender:
         for number in range(5):
             world.put_endpoint("comeback", pod, container="a" * 60 + f"{number:04}")
-            eventually(lambda: arrived(0.05), what="an open endpoint receives")
+            wait_for(lambda: arrived(0.05), "an open endpoint receives")
             world.delete_endpoint("comeback")
-            eventually(lambda: not world.route("10.65.0.30/32"))
-            eventually(lambda: not arrived(0.05))
+            wait_for(lambda: not world.route("10.65.0.30/32"))
+            wait_for(lambda: not arrived(0.05))
             world.put_endpoint(
                 "comeback", pod, container="b" * 60 + f"{number:04}", profiles=["kns.closed"]
             )
             assert not arrived(0.5)
-            eventually(lambda: world.route("10.65.0.30/32"), what="it is in force")
+            wait_for(lambda: world.route("10.65.0.30/32"), "it is in force")
             assert not arrived(0.1)
     world.delete_endpoint("comeback")

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tests.felix.stage import Stage, allow, both
-from tests.felix.world import OPEN_PROFILE, Pod, World, endpoint_spec, eventually
+from tests.felix.world import OPEN_PROFILE, Pod, World, endpoint_spec
+from tests.support.patience import wait_for
 
 NAMES = ("client", "other", "server")
 NAMESPACE, ACCOUNT = "projectcalico.org/namespace", "projectcalico.org/serviceaccount"
@@ -53,7 +54,7 @@ def moved_to_shop(stage: Stage, name: str, pod: Pod) -> Iterator[None]:
     world = stage.world
     world.delete_endpoint(name)
     store(world, name, pod, "shop")
-    eventually(lambda: pod.reaches("10.99.7.2", wait=0.3))
+    wait_for(lambda: pod.reaches("10.99.7.2", wait=0.3))
     yield
     world.delete("workloadendpoints", "shop", world.endpoint_name(name))
 

@@ -6,8 +6,8 @@ import pytest
 
 from tests.felix import talk
 from tests.felix.stage import ONLY_CLIENT, Stage, allow, both, conditions_of
-from tests.felix.world import World, eventually
-from tests.support.patience import HANG
+from tests.felix.world import World
+from tests.support.patience import HANG, wait_for
 
 
 @pytest.mark.promise("M-121")
@@ -29,8 +29,8 @@ def test_what_was_taken_away_is_back_within_the_interval(stage: Stage) -> None:
     ):
         damage(*what)
         stage.comes_to({"client 4 tcp 80"}, {"other 4 tcp 80"}, within=6.0)
-    eventually(lambda: "10.65.0.2" not in kernel.members(name), 4)
-    eventually(lambda: "accept" not in world.chain("cali-pi-gnp/case").lower(), 4)
+    wait_for(lambda: "10.65.0.2" not in kernel.members(name))
+    wait_for(lambda: "accept" not in world.chain("cali-pi-gnp/case").lower())
     assert "192.0.2.9" in iptables_forward(world)
     assert "theirs" in world.node.run("ipset", "list", "-n")
     world.iptables("-D", "FORWARD", "-s", "192.0.2.9", "-j", "DROP")
@@ -70,7 +70,7 @@ def test_a_missing_profile_is_closed_and_named(stage: Stage) -> None:
     world.put_endpoint("server", stage.server, labels={"role": "server"}, profiles=["kns.nowhere"])
     try:
         stage.comes_to(set(), both("client * tcp 80", "client * ping"))
-        eventually(lambda: conditions_of(world, "kns.nowhere"))
+        wait_for(lambda: conditions_of(world, "kns.nowhere"))
         assert world.metric("muslin_felix_policy_conditions") >= 1
     finally:
         ports = [{"name": "http", "protocol": "TCP", "port": 80}]
@@ -82,7 +82,7 @@ def test_a_broken_policy_is_named_and_widens_nothing(stage: Stage) -> None:
     world = stage.world
     stage.policy("bad", [allow(protocol="TCP", destination={"ports": ["99999"]})])
     stage.comes_to(set(), both("client * tcp 80", "client * udp 53"))
-    eventually(lambda: conditions_of(world, "bad"))
+    wait_for(lambda: conditions_of(world, "bad"))
     assert world.metric("muslin_felix_policy_conditions") >= 1
 
 
@@ -92,10 +92,10 @@ def test_a_set_that_is_too_large_closes_its_policy_and_no_other(stage: Stage) ->
     world.put("globalnetworksets", "many", "GlobalNetworkSet", {"nets": nets}, labels={"m": ""})
     stage.policy("case", [allow(source={"notSelector": "has(m)"})])
     stage.comes_to(set(), both("client * tcp 80"))
-    eventually(lambda: conditions_of(world, "case"))
+    wait_for(lambda: conditions_of(world, "case"))
     # Others go on: a policy that comes now is enforced, a pod that comes now is served.
     stage.policy("more", [allow(protocol="UDP", source=ONLY_CLIENT)])
     stage.comes_to(both("client * udp 53"), both("client * tcp 80", "other * udp 53"))
     world.delete("globalnetworksets", "many")
     stage.comes_to(both("client * tcp 80", "other * tcp 80"), set(), within=15.0)
-    eventually(lambda: not conditions_of(world, "case"))
+    wait_for(lambda: not conditions_of(world, "case"))

@@ -9,8 +9,7 @@ import pytest
 
 from tests.felix import talk
 from tests.felix.stage import ONLY_CLIENT, Rules, Stage, allow, both, rules_of
-from tests.felix.world import eventually
-from tests.support.patience import HANG
+from tests.support.patience import HANG, wait_for
 
 CASES: dict[str, tuple[Rules, set[str], set[str]]] = {
     "nothing is allowed": ([], set(), both("client * tcp 80", "client * udp 53", "client * ping")),
@@ -122,7 +121,7 @@ def test_a_tier_passes_to_the_next_and_the_last_to_profiles(stage: Stage) -> Non
 def test_a_logged_packet_is_logged_and_goes_on(stage: Stage) -> None:
     stage.policy("case", [{"action": "Log", "protocol": "TCP"}, allow()])
     stage.comes_to(both("client * tcp 80"), set())
-    eventually(lambda: 'prefix "calico-packet: "' in rules_of(stage))
+    wait_for(lambda: 'prefix "calico-packet: "' in rules_of(stage))
     assert "level 5" in rules_of(stage) or "level notice" in rules_of(stage)
     assert talk.tcp(stage.client, stage.server, 80, wait=HANG)
     rules = stage.world.kernel.counted("cali-pi-gnp/case")

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.felix.kernel.test_sweeps import never_quiet
-from tests.felix.world import NODE, POOL, World, eventually
+from tests.felix.world import NODE, POOL, World
+from tests.support.patience import wait_for
 
 ADDRESS, ROUTE = "10.65.0.40", "10.65.0.40/32"
 
@@ -44,10 +45,10 @@ def test_without_hooks_no_pod_has_a_route(refusing: tuple[World, Path]) -> None:
     flag.touch()
     world.add_pod("first", "cali0first", ADDRESS)
     world.start_felix()
-    eventually(lambda: "refused" in world.log(), 15, "the first commit is refused")
+    wait_for(lambda: "refused" in world.log(), "the first commit is refused")
     never_routed(world, 1.0)
     flag.unlink()
-    eventually(lambda: world.route(ROUTE), 15)
+    wait_for(lambda: world.route(ROUTE))
     world.wait_ready()
 
 
@@ -70,28 +71,28 @@ def test_no_tunnel_opens_before_its_rules(refusing: tuple[World, Path]) -> None:
     flag.touch()
     world.environment["CALICO_NETWORKING_BACKEND"] = "vxlan"
     world.start_felix()
-    eventually(lambda: "refused" in world.log(), 15)
+    wait_for(lambda: "refused" in world.log())
     never_open(1.0)
     flag.unlink()
-    eventually(lambda: "UP" in device(), 15)
+    wait_for(lambda: "UP" in device())
     world.put("ippools", "v4", "IPPool", {"cidr": POOL})
-    eventually(lambda: not device(), 15)
+    wait_for(lambda: not device())
 
     def guarded() -> bool:
         return any("VXLAN packets" in text for _, text in world.kernel.counted("cali-INPUT"))
 
-    eventually(lambda: not guarded(), 15, "the rules go with the device")
+    wait_for(lambda: not guarded(), "the rules go with the device")
     flag.touch()
     world.put("ippools", "v4", "IPPool", {"cidr": POOL, "vxlanMode": "Always"})
     never_open(2.0)
     flag.unlink()
-    eventually(lambda: "UP" in device(), 15)
+    wait_for(lambda: "UP" in device())
     world.stop_felix()
     flag.touch()
     world.put("ippools", "v4", "IPPool", {"cidr": POOL, "vxlanMode": "Always", "natOutgoing": True})
     said = world.log().count("refused")
     world.start_felix()
-    eventually(lambda: world.log().count("refused") > said, 15)
+    wait_for(lambda: world.log().count("refused") > said)
     assert "UP" in device()
 
 
@@ -108,9 +109,9 @@ def test_a_successor_waits_for_its_rules(refusing: tuple[World, Path], change: s
     world.wait_ready()
     pod = world.wire("cali0second", ADDRESS)
     world.put_endpoint("second", pod, container="a" * 64, labels=labels)
-    eventually(lambda: world.route(ROUTE))
+    wait_for(lambda: world.route(ROUTE))
     # The route may come first: without the predecessor's chains the successor meets none.
-    eventually(lambda: in_force(world) == 1)
+    wait_for(lambda: in_force(world) == 1)
     flag.touch()
     with never_quiet(world):
         # With its interface, so that its chains wait for a sweep.
@@ -118,23 +119,23 @@ def test_a_successor_waits_for_its_rules(refusing: tuple[World, Path], change: s
         world.delete_endpoint("second")
         # Without its link it is not in force either: that it is gone says another figure. A felix
         # that has not heard of that would rightly serve the predecessor again.
-        eventually(lambda: world.metric("felix_active_local_endpoints") == 0)
-        eventually(lambda: in_force(world) == 0)
+        wait_for(lambda: world.metric("felix_active_local_endpoints") == 0)
+        wait_for(lambda: in_force(world) == 0)
         pod = world.wire("cali0second", ADDRESS)
         if change == "policy":
             shut = policy | {"ingress": []}
             taken = world.metric("felix_calc_graph_updates_processed")
             world.put("globalnetworkpolicies", "case", "GlobalNetworkPolicy", shut)
             # Each kind has a watch of its own: the endpoint could be heard of first.
-            eventually(lambda: world.metric("felix_calc_graph_updates_processed") > taken)
+            wait_for(lambda: world.metric("felix_calc_graph_updates_processed") > taken)
             world.put_endpoint("second", pod, container="b" * 64, labels=labels)
         else:
             world.put_endpoint("second", pod, container="b" * 64, profiles=["kns.closed"])
         never_routed(world, 2.0)
-    eventually(lambda: "refused" in world.log(), 15)
+    wait_for(lambda: "refused" in world.log())
     never_routed(world, 0.5)
     flag.unlink()
-    eventually(lambda: world.route(ROUTE), 15)
+    wait_for(lambda: world.route(ROUTE))
 
 
 def never_routed(world: World, seconds: float) -> None:
@@ -160,8 +161,8 @@ def test_a_set_in_foreign_use_holds_nobody_up(refusing: tuple[World, Path]) -> N
     world.add_pod("third", "cali0third", ADDRESS)
     world.start_felix()
     world.wait_ready()
-    eventually(lambda: in_force(world) == 1)
+    wait_for(lambda: in_force(world) == 1)
     assert "cali40s:old" in world.node.run("ipset", "list", "-n")
     # At first it is in use for a moment, as any set may be.
-    eventually(lambda: "cali40s:old" in world.log(), what="it is said")
-    eventually(lambda: world.metric("felix_int_dataplane_failures_total") >= 1)
+    wait_for(lambda: "cali40s:old" in world.log(), "it is said")
+    wait_for(lambda: world.metric("felix_int_dataplane_failures_total") >= 1)

@@ -15,8 +15,8 @@ import pytest
 
 from tests.felix.in_kernel import mode
 from tests.felix.stage import allow
-from tests.felix.world import World, eventually
-from tests.support.patience import HANG
+from tests.felix.world import World
+from tests.support.patience import HANG, wait_for
 
 NAMES = [
     *(f"{tool}-{kind}-{verb}" for tool in ("iptables", "ip6tables") for kind in ("nft", "legacy")
@@ -45,7 +45,7 @@ def test_no_program_runs_while_nothing_changes_and_one_for_what_does(
     put(world, 80)
     world.start_felix()
     world.wait_ready()
-    eventually(lambda: all(world.route(f"{pod.address}/32") for pod in pods))
+    wait_for(lambda: all(world.route(f"{pod.address}/32") for pod in pods))
     settled(log, world)
 
     assert world.process is not None
@@ -66,7 +66,7 @@ def test_no_program_runs_while_nothing_changes_and_one_for_what_does(
     assert store_reads(world) == read, "events come by watches: nothing is listed again"
 
     put(world, 81)
-    eventually(lambda: "81" in world.chain("cali-pi-gnp/web"))
+    wait_for(lambda: "81" in world.chain("cali-pi-gnp/web"))
     settled(log, world)
     started = log.read_text()[len(before) :].split()
     assert len(started) <= 2, f"one for each family's filter table: {started}"

@@ -15,8 +15,8 @@ import pytest
 from tests.felix import talk
 from tests.felix.in_kernel import mode
 from tests.felix.stage import allow, conditions_of
-from tests.felix.world import Pod, World, eventually, make_world
-from tests.support.patience import HANG
+from tests.felix.world import Pod, World, make_world
+from tests.support.patience import HANG, wait_for
 
 MARKED = 6666
 
@@ -51,7 +51,7 @@ def refusing(
         for number, name in enumerate(("client", "one", "two"), 1):
             pod = world.wire(f"cali0{name}", f"10.65.0.{number}", f"fd65::{number}")
             world.put_endpoint(name, pod, labels={"role": name})
-        eventually(lambda: all(pod.reaches("203.0.113.9") for pod in world.pods))
+        wait_for(lambda: all(pod.reaches("203.0.113.9") for pod in world.pods))
         yield world, flag
 
 
@@ -70,28 +70,28 @@ def test_a_refused_rule_closes_its_policy_and_no_other(refusing: tuple[World, Pa
 
     put("one", 80, MARKED)
     put("two", 80)
-    eventually(lambda: not talk.tcp(client, one, 81) and not talk.tcp(client, two, 81), 10)
-    eventually(lambda: open(two, 80))
-    eventually(lambda: not open(one, 80), what="closed, with what it allows besides")
-    reason = eventually(lambda: conditions_of(world, "GlobalNetworkPolicy(one)"), 12)[0]
+    wait_for(lambda: not talk.tcp(client, one, 81) and not talk.tcp(client, two, 81))
+    wait_for(lambda: open(two, 80))
+    wait_for(lambda: not open(one, 80), "closed, with what it allows besides")
+    reason = wait_for(lambda: conditions_of(world, "GlobalNetworkPolicy(one)"))[0]
     assert "cali-pi-gnp/one" in reason
     assert "no such match" in reason
     # It stays so, without a failing write each time somebody else comes.
     before = time.monotonic()
     fresh = world.add_pod("fresh", f"cali0{int(before * 10) % 10000}", "10.65.0.9")
-    eventually(lambda: fresh.reaches("10.99.7.2", wait=0.2))
+    wait_for(lambda: fresh.reaches("10.99.7.2", wait=0.2))
     assert time.monotonic() - before < HANG
     assert not open(one, 80)
     # Another policy of that name has its chance at once.
     put("one", 80)
-    eventually(lambda: open(one, 80))
-    eventually(lambda: not conditions_of(world, "GlobalNetworkPolicy(one)"), 12)
+    wait_for(lambda: open(one, 80))
+    wait_for(lambda: not conditions_of(world, "GlobalNetworkPolicy(one)"))
     put("one", 80, MARKED)
-    eventually(lambda: not open(one, 80))
+    wait_for(lambda: not open(one, 80))
     flag.unlink()
     # So has the kernel, whenever rules are read back.
-    eventually(lambda: open(one, 80) and open(one, MARKED), 12)
-    eventually(lambda: not conditions_of(world, "GlobalNetworkPolicy(one)"), 12)
+    wait_for(lambda: open(one, 80) and open(one, MARKED))
+    wait_for(lambda: not conditions_of(world, "GlobalNetworkPolicy(one)"))
     assert "cali-trial" not in world.node.run("iptables-nft-save") + world.node.run(
         "iptables-legacy-save"
     )

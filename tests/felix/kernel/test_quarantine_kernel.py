@@ -14,7 +14,8 @@ import pytest
 from tests.felix import talk
 from tests.felix.in_kernel import NFTABLES, mode
 from tests.felix.stage import allow, conditions_of
-from tests.felix.world import Pod, World, eventually
+from tests.felix.world import Pod, World
+from tests.support.patience import wait_for
 
 
 def closed(client: Pod, server: Pod, port: int, family: int) -> bool:
@@ -40,7 +41,7 @@ def test_a_policy_whose_log_is_refused_closes_and_no_other(bare_world: World, ba
     client, one, two = world.pods
     for family in (4, 6):
         for server in (one, two):
-            eventually(partial(talk.tcp, client, server, 81, family))
+            wait_for(partial(talk.tcp, client, server, 81, family))
 
     def put(name: str, *before: dict[str, object]) -> None:
         rules = [*before, allow(protocol="TCP", destination={"ports": [80]})]
@@ -50,17 +51,17 @@ def test_a_policy_whose_log_is_refused_closes_and_no_other(bare_world: World, ba
     put("one", {"action": "Log"})
     put("two")
     named = partial(conditions_of, world, "GlobalNetworkPolicy(one)")
-    (reason,) = eventually(named, 20)
+    (reason,) = wait_for(named)
     assert "cali-pi-gnp/one" in reason
     for family in (4, 6):
-        eventually(partial(closed, client, two, 81, family))
-        eventually(partial(talk.tcp, client, two, 80, family))  # the other policy is open
+        wait_for(partial(closed, client, two, 81, family))
+        wait_for(partial(talk.tcp, client, two, 80, family))  # the other policy is open
         assert not talk.tcp(client, one, 80, family), "closed with all that it allows"
     assert not conditions_of(world, "GlobalNetworkPolicy(two)")
     # Who comes meanwhile does not wait for it, and a policy that changes has its chance.
     fresh = world.add_pod("fresh", "cali0fresh", "10.65.0.9")
-    eventually(lambda: fresh.reaches("10.99.7.2", wait=0.2))
+    wait_for(lambda: fresh.reaches("10.99.7.2", wait=0.2))
     assert not talk.tcp(client, one, 80)
     put("one")
-    eventually(lambda: talk.tcp(client, one, 80) and talk.tcp(client, one, 80, 6))
-    eventually(lambda: not named(), 20)
+    wait_for(lambda: talk.tcp(client, one, 80) and talk.tcp(client, one, 80, 6))
+    wait_for(lambda: not named())

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.felix.world import BLOCK, BLOCK6, Pod, World, eventually
-from tests.support.patience import HANG
+from tests.felix.world import BLOCK, BLOCK6, Pod, World
+from tests.support.patience import HANG, wait_for
 
 POD = "cali0000000000a"
 MAC = "aa:bb:cc:dd:ee:01"
@@ -19,15 +19,15 @@ MAC = "aa:bb:cc:dd:ee:01"
 @pytest.fixture(scope="module")
 def pod(world: World) -> Pod:
     pod = world.add_pod("a", POD, "10.65.0.1", "fd65::1")
-    eventually(lambda: world.route("10.65.0.1/32"))
-    eventually(lambda: pod.reaches("203.0.113.9", wait=0.3))
+    wait_for(lambda: world.route("10.65.0.1/32"))
+    wait_for(lambda: pod.reaches("203.0.113.9", wait=0.3))
     return pod
 
 
 def back_within(seconds: float, check: Callable[[], object]) -> float:
     """How long it took; fails after `seconds`."""
     start = time.monotonic()
-    eventually(check, within=seconds)
+    wait_for(check)
     return time.monotonic() - start
 
 
@@ -44,7 +44,7 @@ def back_within(seconds: float, check: Callable[[], object]) -> float:
 def test_a_deleted_route_is_back_within_a_second(
     world: World, pod: Pod, prefix: str, deleted: str
 ) -> None:
-    eventually(lambda: world.route(prefix))
+    wait_for(lambda: world.route(prefix))
     before = world.route(prefix)
     world.node.run(*deleted.split())
     back_within(1.0, lambda: world.route(prefix) == before)
@@ -85,8 +85,8 @@ def test_a_link_that_went_down_is_up_with_its_routes_within_a_second(
 ) -> None:
     world.node.run("ip", "link", "set", POD, "down")
     back_within(1.0, lambda: world.route("10.65.0.1/32"))
-    eventually(lambda: world.route("fd65::1/128"), within=1.0)
-    eventually(lambda: pod.reaches("10.99.7.1"), what="the carrier is back, too")
+    wait_for(lambda: world.route("fd65::1/128"))
+    wait_for(lambda: pod.reaches("10.99.7.1"), "the carrier is back, too")
 
 
 def test_a_link_that_flapped_has_its_routes_within_a_second(world: World, pod: Pod) -> None:
@@ -101,7 +101,7 @@ def test_a_changed_rule_is_back_within_the_refresh_interval(world: World, pod: P
     world.kernel.flush(f"cali-tw-{POD}")
     # It may be back already: of nftables felix hears at once, of iptables it reads now and then.
     back_within(4.0, lambda: "Unknown interface" in world.chain("cali-from-wl-dispatch"))
-    eventually(lambda: "ESTABLISHED" in world.chain(f"cali-tw-{POD}").upper())
+    wait_for(lambda: "ESTABLISHED" in world.chain(f"cali-tw-{POD}").upper())
     assert world.metric("muslin_felix_rule_drift_total") > drift
 
 
@@ -132,11 +132,11 @@ def test_felix_without_descriptors_repairs_once_it_has_some(world: World, pod: P
         resource.prlimit(pid, limits, (free, allowed[1]))
         world.kernel.flush("FORWARD")
         if not world.kernel.native:
-            eventually(lambda: "read-back of the rules failed" in world.log()[before:], within=60)
+            wait_for(lambda: "read-back of the rules failed" in world.log()[before:])
             assert "Too many open files" in world.log()[before:]
     finally:
         resource.prlimit(pid, limits, allowed)
-    eventually(lambda: "cali-FORWARD" in world.chain("FORWARD"), within=60)
+    wait_for(lambda: "cali-FORWARD" in world.chain("FORWARD"))
     assert "never retrieved" not in world.log()[before:]
     assert "Traceback" not in world.log()[before:]
 
@@ -146,12 +146,12 @@ def test_a_permanent_neighbour_with_a_wrong_mac_goes(world: World, pod: Pod, add
     """PIN-1: the kernel asks for the pod's MAC itself, and a pinned wrong one cuts the pod off."""
     shown = f"neigh show {address} dev {POD} nud permanent"
     world.ip(f"neigh replace {address} lladdr 02:00:00:00:00:99 dev {POD} nud permanent")
-    eventually(lambda: not world.ip(shown).strip())
+    wait_for(lambda: not world.ip(shown).strip())
     assert pod.reaches("203.0.113.9", wait=HANG)
     world.ip(f"neigh replace {address} lladdr {MAC} dev {POD} nud permanent")
     world.ip(f"neigh replace 192.0.2.77 lladdr 02:00:00:00:00:98 dev {POD} nud permanent")
     world.node.run("ip", "route", "del", "10.65.0.1/32")
-    eventually(lambda: world.route("10.65.0.1/32"))
+    wait_for(lambda: world.route("10.65.0.1/32"))
     assert world.ip(shown).strip(), "of the workload's own MAC: Calico's felix sets such"
     assert world.ip(f"neigh show 192.0.2.77 dev {POD}").strip(), "no address of the workload"
     world.ip(f"neigh del {address} dev {POD}")
@@ -166,7 +166,7 @@ def test_what_is_foreign_stays(world: World, pod: Pod) -> None:
     world.iptables("-N", "SOMEONE")
     world.iptables("-A", "INPUT", "-j", "SOMEONE")
     world.add_pod("other", "cali0000other", "10.65.0.50")
-    eventually(lambda: world.route("10.65.0.50/32"))
+    wait_for(lambda: world.route("10.65.0.50/32"))
     time_for_a_refresh(world)
     assert "198.51.100.0/24" in world.routes("proto", "12")
     assert f"10.65.0.99 dev {POD}" in world.routes()
@@ -176,13 +176,13 @@ def test_what_is_foreign_stays(world: World, pod: Pod) -> None:
 
 def time_for_a_refresh(world: World) -> None:
     reads = world.rule_reads
-    eventually(lambda: world.rule_reads > reads)
+    wait_for(lambda: world.rule_reads > reads)
 
 
 def test_a_foreign_route_in_the_way_is_named_not_replaced(world: World, pod: Pod) -> None:
     world.ip("route add 10.65.0.60 via 10.99.7.2 metric 1024 proto static")
     world.add_pod("late", "cali00000late", "10.65.0.60")
-    eventually(lambda: world.metric("muslin_felix_route_conflicts") == 1)
+    wait_for(lambda: world.metric("muslin_felix_route_conflicts") == 1)
     assert "proto static" in world.routes("exact", "10.65.0.60/32")
     world.ip("route del 10.65.0.60 metric 1024")
     back_within(1.0, lambda: world.route("10.65.0.60/32"))

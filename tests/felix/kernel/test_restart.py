@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from tests.felix.world import BLOCK, World, eventually
-from tests.support.patience import HANG
+from tests.felix.world import BLOCK, World
+from tests.support.patience import HANG, wait_for
 
 KEPT = "10.65.77.0/26 via 10.99.7.2 dev eth0 proto 109 metric 1024"
 
@@ -41,12 +41,12 @@ def test_without_a_datastore_felix_waits_and_touches_nothing(bare_world: World) 
     world.ip(f"route add {KEPT}")
     before = kernel_state(world)
     world.start_felix()
-    eventually(lambda: world.get("/liveness")[0] == 200, 10)
+    wait_for(lambda: world.get("/liveness")[0] == 200)
     assert world.get("/readiness")[0] == 503
     time.sleep(1)
     assert kernel_state(world) == before
     world.etcd.start()
-    eventually(lambda: "not ready" in world.log(), 10, "an empty datastore is not in sync")
+    wait_for(lambda: "not ready" in world.log(), "an empty datastore is not in sync")
     assert kernel_state(world) == before
     assert world.get("/readiness")[0] == 503
     world.write_cluster()
@@ -60,9 +60,9 @@ def test_without_a_datastore_felix_waits_and_touches_nothing(bare_world: World) 
 @pytest.mark.promise("M-113")
 def test_a_killed_felix_comes_back_unfelt_and_writes_nothing(world: World) -> None:
     pod = world.add_pod("a", "cali0000000000a", "10.65.0.1", "fd65::1")
-    eventually(lambda: pod.reaches("203.0.113.9", wait=0.3))
-    eventually(lambda: world.route("fd65::1/128"))
-    eventually(lambda: "tentative" not in world.node.run("ip", "-6", "address"))
+    wait_for(lambda: pod.reaches("203.0.113.9", wait=0.3))
+    wait_for(lambda: world.route("fd65::1/128"))
+    wait_for(lambda: "tentative" not in world.node.run("ip", "-6", "address"))
     world.ip(f"route add {KEPT}")
     before = kernel_state(world)
     pings = subprocess.Popen(
@@ -91,7 +91,7 @@ def test_a_killed_felix_comes_back_unfelt_and_writes_nothing(world: World) -> No
 
 def test_what_changed_while_felix_was_dead_is_made_good(world: World) -> None:
     stale = world.add_pod("stale", "cali000stale", "10.65.0.20")
-    eventually(lambda: stale.reaches("203.0.113.9", wait=0.3))
+    wait_for(lambda: stale.reaches("203.0.113.9", wait=0.3))
     world.stop_felix(signal.SIGKILL)
     world.delete_endpoint("stale")
     world.ip("route del blackhole 10.65.0.0/26")
@@ -114,7 +114,7 @@ def test_etcd_away_changes_nothing_and_back_it_is_followed(world: World) -> None
     assert kernel_state(world) == before
     world.etcd.start()
     pod = world.add_pod("after", "cali000after", "10.65.0.22")
-    eventually(lambda: pod.reaches("203.0.113.9", wait=0.3), 10)
+    wait_for(lambda: pod.reaches("203.0.113.9", wait=0.3))
 
 
 def test_an_orderly_end_leaves_the_kernel_as_it_is(world: World) -> None:
@@ -130,7 +130,7 @@ def test_a_wiped_datastore_is_no_order_to_remove_everything(world: World) -> Non
     world.etcd.delete("/calico/")
     before = kernel_state(world)
     world.start_felix()
-    eventually(lambda: world.log().count("not ready") == 1, 10)
+    wait_for(lambda: world.log().count("not ready") == 1)
     assert kernel_state(world) == before
     assert world.get("/liveness")[0] == 200
     assert world.get("/readiness")[0] == 503

@@ -24,9 +24,9 @@ from tests.felix.in_kernel import BACKENDS, mode
 from tests.felix.kernel.test_restart import kernel_state
 from tests.felix.killpoints import POINTS, Point, point
 from tests.felix.probes import PORT, Probes
-from tests.felix.world import Pod, World, eventually, make_world
+from tests.felix.world import Pod, World, make_world
 from tests.support import stopping
-from tests.support.patience import HANG
+from tests.support.patience import HANG, wait_for
 
 FAST = {
     "nft": ("start-during-Tables.commit", "less-after-KernelSets.delete"),
@@ -105,7 +105,7 @@ class Matrix:
         """The kernel holds exactly what belongs to the state."""
         wanted = self.states[self.more]
         try:
-            eventually(lambda: in_kernel(self.world) == wanted)
+            wait_for(lambda: in_kernel(self.world) == wanted)
         except AssertionError:
             found = in_kernel(self.world)
             stale = "\n".join(line for line in found if line not in wanted)
@@ -185,7 +185,7 @@ def test_the_probes_hear_a_leak_and_miss_what_is_lost(matrix: Matrix, probes: Pr
     # A felix that is awake would take the rule away.
     stopping.pause(world.process.pid)
     world.kernel.accept_all("cali-tw-cali3server")
-    eventually(lambda: any(way.arrived for way in probes.denied), what="a leak")
+    wait_for(lambda: any(way.arrived for way in probes.denied), "a leak")
     with pytest.raises(AssertionError, match="leaked"):
         probes.judge()
     world.process.send_signal(signal.SIGCONT)
@@ -194,7 +194,7 @@ def test_the_probes_hear_a_leak_and_miss_what_is_lost(matrix: Matrix, probes: Pr
     world.ip("route add blackhole 10.65.0.3/32 metric 1")
     (way,) = probes.allowed
     before = len(way.sent)
-    eventually(lambda: len(way.sent) > before + 10, what="datagrams to nowhere")
+    wait_for(lambda: len(way.sent) > before + 10, "datagrams to nowhere")
     with pytest.raises(AssertionError, match="lost"):
         probes.judge(patience=3.0)
     world.ip("route del blackhole 10.65.0.3/32 metric 1")

@@ -13,8 +13,8 @@ from collections import Counter
 
 import pytest
 
-from tests.felix.world import Pod, World, eventually
-from tests.support.patience import HANG
+from tests.felix.world import Pod, World
+from tests.support.patience import HANG, wait_for
 
 PORT, PACKETS, WINDOW = 5353, 2000, 50
 GROUP, LONERS = 30, 10
@@ -29,7 +29,7 @@ def pods(world: World) -> tuple[Pod, Pod]:
         pod = world.wire(f"cali{number:010}", f"10.65.0.{number}", f"fd65::{number}")
         world.put_endpoint(name, pod, labels={"role": name})
         made.append(pod)
-    eventually(lambda: made[1].reaches(made[0].address), 20, "pods reach each other")
+    wait_for(lambda: made[1].reaches(made[0].address), "pods reach each other")
     return made[0], made[1]
 
 
@@ -108,7 +108,7 @@ def test_established_packets_meet_as_few_rules_with_forty_policies_as_with_none(
         world.put("globalnetworkpolicies", f"p{number}", "GlobalNetworkPolicy", spec)
     name = f"p{GROUP + LONERS - 1}"
     server = pods[1].interface
-    eventually(lambda: f"cali-pi-gnp/{name}" in world.chain(f"cali-tw-{server}"), 20, "in force")
+    wait_for(lambda: f"cali-pi-gnp/{name}" in world.chain(f"cali-tw-{server}"), "in force")
     assert decides(world, *pods, name), "a first packet meets the policies"
     own = world.chain(f"cali-tw-{server}")
     assert own.count("cali-gi-") == 1, "thirty of one selector are one jump"

@@ -13,8 +13,8 @@ from contextlib import ExitStack
 import pytest
 
 from tests.felix.stage import allow
-from tests.felix.world import World, eventually
-from tests.support.patience import HANG
+from tests.felix.world import World
+from tests.support.patience import HANG, wait_for
 
 ADDRESS, ADDRESS6 = "10.65.0.50", "fd65::50"
 PEER = {4: "10.99.7.2", 6: "2001:db8:7::2"}
@@ -57,9 +57,9 @@ def test_what_was_meant_for_the_predecessor_never_comes_to_the_successor(
             except TimeoutError:
                 return False
 
-        eventually(talks)
+        wait_for(talks)
         world.delete_endpoint("old")
-        eventually(lambda: not world.route(f"{ADDRESS}/32"))
+        wait_for(lambda: not world.route(f"{ADDRESS}/32"))
         world.ip("link del cali0old")
         world.pods.remove(old)
 
@@ -99,6 +99,6 @@ def test_what_was_meant_for_the_predecessor_never_comes_to_the_successor(
         assert caller.recv(100) == b"still here"
         world.delete_endpoint("new")
         world.delete("globalnetworkpolicies", "closed")
-        eventually(lambda: not world.route(f"{ADDRESS}/32"))
+        wait_for(lambda: not world.route(f"{ADDRESS}/32"))
         world.ip("link del cali0new")
         world.pods.remove(new)

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 
 from felix.dataplane.rules.removal_timing import DELAY
 from tests.felix.kernel.test_policy_in_force import saved
-from tests.felix.world import World, eventually
+from tests.felix.world import World
+from tests.support.patience import wait_for
 
 RULE = {"action": "Allow", "source": {"selector": "role == 'friend'"}}
 GATEWAY6 = "fe80::ecee:eeff:feee:eeee%eth0"
@@ -50,13 +51,13 @@ def test_chains_ways_and_sets_of_a_pod_that_left_go(world: World) -> None:
     before = set(world.kernel.sets())
     pod = world.wire("cali1web", "10.65.0.21")
     world.put_endpoint("web", pod, labels={"role": "web"})
-    eventually(lambda: world.route("10.65.0.21/32") and chains(world, "cali1web"))
+    wait_for(lambda: world.route("10.65.0.21/32") and chains(world, "cali1web"))
     # Each kind has a watch of its own: the endpoint may come with its chains before the policy.
-    eventually(lambda: set(world.kernel.sets()) > before)
+    wait_for(lambda: set(world.kernel.sets()) > before)
     world.node.run("ip", "link", "del", "cali1web")
     world.delete_endpoint("web")
-    eventually(lambda: not chains(world, "cali1web"), within=5 * DELAY)
-    eventually(lambda: set(world.kernel.sets()) == before, within=SOON)
+    wait_for(lambda: not chains(world, "cali1web"))
+    wait_for(lambda: set(world.kernel.sets()) == before)
     world.delete("globalnetworkpolicies", "web")
 
 
@@ -64,14 +65,14 @@ def test_what_left_goes_behind_another_pod_where_it_is_never_quiet(world: World)
     """When it goes is shown by a clock of their own in tests/felix/dataplane/test_dirty_set.py."""
     pod = world.wire("cali2old", "10.65.0.22")
     world.put_endpoint("old", pod)
-    eventually(lambda: world.route("10.65.0.22/32"))
+    wait_for(lambda: world.route("10.65.0.22/32"))
     with never_quiet(world):
         world.node.run("ip", "link", "del", "cali2old")
         world.delete_endpoint("old")
         world.add_pod("new", "cali2new", "10.65.0.23")
-        eventually(lambda: not chains(world, "cali2old"), within=SOON)
+        wait_for(lambda: not chains(world, "cali2old"))
         # Whoever stirs may have been too slow: then the quiet moment came before the new pod.
-        eventually(lambda: chains(world, "cali2new"))
+        wait_for(lambda: chains(world, "cali2new"))
     world.delete_endpoint("new")
 
 
@@ -79,10 +80,10 @@ def test_an_endpoint_whose_interface_stays_is_shut_at_once(world: World) -> None
     """Its IPv6 link-local packets to the node need no route."""
     pod = world.wire("cali3stays", "10.65.0.24", "fd65::24")
     world.put_endpoint("stays", pod)
-    eventually(lambda: pod.reaches(GATEWAY6, wait=0.2))
+    wait_for(lambda: pod.reaches(GATEWAY6, wait=0.2))
     with never_quiet(world):
         world.delete_endpoint("stays")
-        eventually(lambda: not chains(world, "cali3stays"), within=SOON)
+        wait_for(lambda: not chains(world, "cali3stays"))
         assert not pod.reaches(GATEWAY6, wait=0.3)
 
 
@@ -91,20 +92,20 @@ def test_a_successor_has_nothing_of_a_family_that_it_lacks(world: World) -> None
     world.put("profiles", "kns.shut", "Profile", {})
     old = world.wire("cali4again", "10.65.0.25", "fd65::25")
     world.put_endpoint("again", old)
-    eventually(lambda: world.route("10.65.0.25/32") and "cali4again" in saved(world)[1])
+    wait_for(lambda: world.route("10.65.0.25/32") and "cali4again" in saved(world)[1])
     here = world.metric("felix_active_local_endpoints")
     with never_quiet(world):
         world.node.run("ip", "link", "del", "cali4again")
         world.delete_endpoint("again")
         # The route goes with the link. A felix that has not heard of the rest would rightly serve
         # the predecessor on the successor's link.
-        eventually(lambda: world.metric("felix_active_local_endpoints") == here - 1)
-        eventually(lambda: not world.route("10.65.0.25/32"))
+        wait_for(lambda: world.metric("felix_active_local_endpoints") == here - 1)
+        wait_for(lambda: not world.route("10.65.0.25/32"))
         new = world.wire("cali4again", "10.65.0.25", "fd65::25")
         world.put_endpoint(
             "again", new, "d" * 64, ipNetworks=["10.65.0.25/32"], profiles=["kns.shut"]
         )
-        eventually(lambda: world.route("10.65.0.25/32"))
+        wait_for(lambda: world.route("10.65.0.25/32"))
         four, six, _ = saved(world)
         assert "cali4again" in four
         assert "cali4again" not in six

@@ -21,9 +21,9 @@ import pytest
 from felix.calc.node_grace import HOLD
 from libcalico.names import vxlan_mac
 from tests.felix.stage import conditions_of
-from tests.felix.world import BLOCK, BLOCK6, NODE, POOL, POOL6, World, eventually, make_world
+from tests.felix.world import BLOCK, BLOCK6, NODE, POOL, POOL6, World, make_world
 from tests.support import stopping
-from tests.support.patience import HANG
+from tests.support.patience import HANG, wait_for
 
 OTHER = "node2"
 THEIR_BLOCK, THEIR_BLOCK6 = "10.65.1.0/26", "fd65::40/122"
@@ -148,9 +148,9 @@ def writes(world: World) -> float:
 @pytest.mark.promise("F-60", "F-58")
 @pytest.mark.parametrize("version", [4, 6])
 def test_packets_go_through_the_tunnel_both_ways(world: World, version: int) -> None:
-    eventually(lambda: stands(world, version), 10)
+    wait_for(lambda: stands(world, version))
     pod = world.pods[0]
-    eventually(lambda: pod.reaches(THEIR_POD[version]), 10)
+    wait_for(lambda: pod.reaches(THEIR_POD[version]))
     before = json.loads(world.ip(f"-j -s link show {DEVICE[version]}"))[0]["stats64"]
     assert pod.reaches(THEIR_POD[version], 5, wait=HANG)
     after = json.loads(world.ip(f"-j -s link show {DEVICE[version]}"))[0]["stats64"]
@@ -164,7 +164,7 @@ def test_a_packet_of_the_tunnels_mtu_goes_through_whole_and_the_mtu_can_be_set(
 ) -> None:
     """Never fragmented; the parameter changes device and route of a running felix."""
     version = 4
-    eventually(lambda: stands(world, version), 10)
+    wait_for(lambda: stands(world, version))
     pod, there = world.pods[0], THEIR_POD[version]
 
     def whole(size: int) -> bool:
@@ -179,12 +179,12 @@ def test_a_packet_of_the_tunnels_mtu_goes_through_whole_and_the_mtu_can_be_set(
     assert whole(1450)
     set_config(world, {"vxlanMTU": 1300})
     try:
-        eventually(lambda: told() == (1300, "1300"))
-        eventually(lambda: whole(1300))
+        wait_for(lambda: told() == (1300, "1300"))
+        wait_for(lambda: whole(1300))
         assert not whole(1301), "nothing longer is sent into the tunnel"
     finally:
         set_config(world, {})
-    eventually(lambda: stands(world, version))
+    wait_for(lambda: stands(world, version))
 
 
 HARMS = [
@@ -215,7 +215,7 @@ CHOSEN = [(v, h) for v in (4, 6) for h in HARMS] if FULL else [(4, h) for h in H
 @pytest.mark.promise("PAIN-23")
 @pytest.mark.parametrize(("version", "harm"), CHOSEN)
 def test_drift_is_repaired_and_counted(world: World, version: int, harm: str) -> None:
-    eventually(lambda: stands(world, version), 10)
+    wait_for(lambda: stands(world, version))
     far, end = THEIRS[version]
     words = harm.format(
         device=DEVICE[version],
@@ -232,12 +232,12 @@ def test_drift_is_repaired_and_counted(world: World, version: int, harm: str) ->
     program = "bridge" if words.startswith("fdb") else "ip"
     # ip(8) flushes in rounds and fails where entries are back each time: felix may be that fast.
     world.node.run(program, *words.split(), check="flush" not in words)
-    eventually(lambda: stands(world, version), 10, f"repaired: {words}")
+    wait_for(lambda: stands(world, version), f"repaired: {words}")
     if "stray" in harm:
         stray = words.split()[2]
-        eventually(lambda: not any(n.startswith(f"{stray} ") for n in neighbours(world, version)))
-    eventually(lambda: writes(world) > before, 5)
-    eventually(lambda: world.pods[0].reaches(THEIR_POD[version]), 10)
+        wait_for(lambda: not any(n.startswith(f"{stray} ") for n in neighbours(world, version)))
+    wait_for(lambda: writes(world) > before)
+    wait_for(lambda: world.pods[0].reaches(THEIR_POD[version]))
 
 
 @pytest.mark.promise("F-60")
@@ -247,36 +247,36 @@ def test_a_device_that_was_made_otherwise_is_replaced(world: World) -> None:
     world.ip("link delete vxlan.calico")
     world.ip("link add vxlan.calico type vxlan id 77 dstport 4789 local 10.99.7.1 dev eth0")
     world.process.send_signal(signal.SIGCONT)
-    eventually(lambda: stands(world, 4), 10)
+    wait_for(lambda: stands(world, 4))
 
 
 @pytest.mark.promise("F-62", "M-147", "M-149", "F-60")
 def test_the_mode_changes_live(world: World) -> None:
     """Neighbours are spared with CrossSubnet; nothing is left of it with Never."""
-    eventually(lambda: stands(world, 4), 10)
+    wait_for(lambda: stands(world, 4))
     try:
         set_pools(world, "CrossSubnet")
-        eventually(lambda: f"via {THEIRS[4][0]} dev eth0" in world.route(THEIR_BLOCK), 10)
-        eventually(lambda: f"via {THEIRS[6][0]} dev eth0" in world.route(THEIR_BLOCK6), 10)
+        wait_for(lambda: f"via {THEIRS[4][0]} dev eth0" in world.route(THEIR_BLOCK))
+        wait_for(lambda: f"via {THEIRS[6][0]} dev eth0" in world.route(THEIR_BLOCK6))
         assert device(world, 4), "the tunnel stands for nodes elsewhere"
         put_nodes(world, prefix=32)
-        eventually(lambda: stands(world, 4), 10)
+        wait_for(lambda: stands(world, 4))
         set_pools(world, "Never")
-        eventually(lambda: "no tunnel leads there" in str(conditions_of(world, OTHER)), 15)
-        eventually(lambda: not world.route(THEIR_BLOCK), 10)
-        eventually(lambda: f"via {THEIRS[6][0]} dev eth0" in world.route(THEIR_BLOCK6), 10)
-        eventually(lambda: "calico" not in world.ip("-br link"), 20, "no device is left")
+        wait_for(lambda: "no tunnel leads there" in str(conditions_of(world, OTHER)))
+        wait_for(lambda: not world.route(THEIR_BLOCK))
+        wait_for(lambda: f"via {THEIRS[6][0]} dev eth0" in world.route(THEIR_BLOCK6))
+        wait_for(lambda: "calico" not in world.ip("-br link"), "no device is left")
     finally:
         put_nodes(world)
         set_pools(world, "Always")
-    eventually(lambda: stands(world, 4), 10)
-    eventually(lambda: stands(world, 6), 10)
+    wait_for(lambda: stands(world, 4))
+    wait_for(lambda: stands(world, 6))
 
 
 @pytest.mark.promise("F-60")
 def test_the_door_is_open_as_long_as_the_device_is_there(world: World) -> None:
     """From the first rule to the last: no device without rules, and no rules on without it."""
-    eventually(lambda: stands(world, 4), 10)
+    wait_for(lambda: stands(world, 4))
 
     def there() -> bool:
         return "vxlan.calico" in world.ip("-br link")
@@ -291,23 +291,23 @@ def test_the_door_is_open_as_long_as_the_device_is_there(world: World) -> None:
 
     try:
         set_pools(world, "Never")
-        eventually(lambda: seen() == (False, False), 20, "closed with the device")
+        wait_for(lambda: seen() == (False, False), "closed with the device")
         # Asked for, but no link has the node's address: there is no device, and no door.
         world.put("nodes", NODE, "Node", {"bgp": {"ipv4Address": "198.51.100.1/24"}})
         set_pools(world, "Always")
         told = f"Node({NODE})"
-        eventually(lambda: "no link has its address" in str(conditions_of(world, told)), 15)
-        eventually(lambda: seen() == (False, False), 10, "not open without a device")
+        wait_for(lambda: "no link has its address" in str(conditions_of(world, told)))
+        wait_for(lambda: seen() == (False, False), "not open without a device")
     finally:
         put_nodes(world)
         set_pools(world, "Always")
-    eventually(lambda: seen() == (True, True), 10)
-    eventually(lambda: stands(world, 4) and stands(world, 6), 10)
+    wait_for(lambda: seen() == (True, True))
+    wait_for(lambda: stands(world, 4) and stands(world, 6))
 
 
 @pytest.mark.promise("F-60")
 def test_a_device_on_a_new_port_replaces_one_on_the_old(world: World) -> None:
-    eventually(lambda: stands(world, 4), 10)
+    wait_for(lambda: stands(world, 4))
 
     def ports() -> set[str]:
         texts = [text for _, text in world.kernel.counted("cali-INPUT")]
@@ -316,11 +316,11 @@ def test_a_device_on_a_new_port_replaces_one_on_the_old(world: World) -> None:
     try:
         world.put("felixconfigurations", "default", "FelixConfiguration", {"vxlanPort": 4790})
         shown = "-d link show type vxlan"
-        eventually(lambda: world.ip(shown).count("dstport 4790 ") == 2, 10, world.ip(shown))
-        eventually(lambda: ports() == {"4790"}, 10, "the old port is closed")
+        wait_for(lambda: world.ip(shown).count("dstport 4790 ") == 2, world.ip(shown))
+        wait_for(lambda: ports() == {"4790"}, "the old port is closed")
     finally:
         world.delete("felixconfigurations", "default")
-    eventually(lambda: stands(world, 4) and ports() == {"4789"}, 15)
+    wait_for(lambda: stands(world, 4) and ports() == {"4789"})
 
 
 def test_a_node_whose_address_vanishes_for_a_moment_keeps_its_routes(world: World) -> None:
@@ -328,7 +328,7 @@ def test_a_node_whose_address_vanishes_for_a_moment_keeps_its_routes(world: Worl
     without = {"bgp": {"ipv6Address": f"{THEIRS[6][0]}/64"}}
     try:
         for _ in range(50):
-            eventually(lambda: stands(world, 4) and stands(world, 6), 15)
+            wait_for(lambda: stands(world, 4) and stands(world, 6))
             before, began = writes(world), time.monotonic()
             world.put("nodes", OTHER, "Node", without)
             stood = [stands(world, 4)]
@@ -342,41 +342,39 @@ def test_a_node_whose_address_vanishes_for_a_moment_keeps_its_routes(world: Worl
         assert world.pods[0].reaches(THEIR_POD[4], wait=HANG)
         assert writes(world) == before, "not a route, not an entry was touched"
         world.put("nodes", OTHER, "Node", without)
-        eventually(lambda: not world.route(THEIR_BLOCK), 15, "gone for good")
+        wait_for(lambda: not world.route(THEIR_BLOCK), "gone for good")
     finally:
         put_nodes(world)
-    eventually(lambda: stands(world, 4), 10)
+    wait_for(lambda: stands(world, 4))
 
 
 def test_a_tunnels_address_of_our_own_block_is_refused(world: World) -> None:
     """Whoever writes a Node could else lead addresses of our pods away."""
-    eventually(lambda: stands(world, 4), 10)
+    wait_for(lambda: stands(world, 4))
     (own, _), stolen = THEIRS[4], "10.65.0.9"
     bgp = {"ipv4Address": f"{own}/24", "ipv6Address": f"{THEIRS[6][0]}/64"}
     ends = {"ipv4VXLANTunnelAddr": stolen, "ipv6VXLANTunnelAddr": "fd65::9"}
     try:
         world.put("nodes", OTHER, "Node", {"bgp": bgp, **ends})
         told = "is of a block of this node, which did not lend it"
-        eventually(lambda: told in str(conditions_of(world, f"Node({OTHER})")), 15)
+        wait_for(lambda: told in str(conditions_of(world, f"Node({OTHER})")))
         for address in (f"{stolen}/32", "fd65::9/128"):
             assert not world.route(address), address
     finally:
         put_nodes(world)
-    eventually(lambda: stands(world, 4) and stands(world, 6), 10)
-    eventually(lambda: not conditions_of(world, f"Node({OTHER})"), 15)
+    wait_for(lambda: stands(world, 4) and stands(world, 6))
+    wait_for(lambda: not conditions_of(world, f"Node({OTHER})"))
 
 
 def test_without_an_address_of_the_tunnel_the_node_says_so(world: World) -> None:
     bgp = {"ipv4Address": "10.99.7.1/24", "ipv6Address": f"{OURS[6][0]}/64"}
     try:
         world.put("nodes", NODE, "Node", {"bgp": bgp})
-        eventually(
-            lambda: "no tunnel address yet" in str(conditions_of(world, f"Node({NODE})")), 15
-        )
+        wait_for(lambda: "no tunnel address yet" in str(conditions_of(world, f"Node({NODE})")))
     finally:
         put_nodes(world)
-    eventually(lambda: stands(world, 4), 10)
-    eventually(lambda: not conditions_of(world, f"Node({NODE})"), 15)
+    wait_for(lambda: stands(world, 4))
+    wait_for(lambda: not conditions_of(world, f"Node({NODE})"))
 
 
 @pytest.mark.promise("M-144", "F-61")
@@ -391,7 +389,7 @@ def test_a_kernel_without_ipip_says_so_by_node_and_pool_and_nothing_else_suffers
     try:
         world.put("ippools", "ipip", "IPPool", {"cidr": "10.66.0.0/16", "ipipMode": "Always"})
         world.put_block(block, OTHER)
-        eventually(lambda: conditions_of(world, "IPPool(ipip)"), 15)
+        wait_for(lambda: conditions_of(world, "IPPool(ipip)"))
         (told,) = conditions_of(world, "IPPool(ipip)")
         assert "spec.ipipMode: Always: this kernel has no IP-in-IP" in told
         assert any("IP-in-IP" in each for each in conditions_of(world, f"Node({NODE})"))
@@ -403,7 +401,7 @@ def test_a_kernel_without_ipip_says_so_by_node_and_pool_and_nothing_else_suffers
     finally:
         world.delete("ippools", "ipip")
         world.etcd.ctl("del", "/calico/ipam/v2/assignment/ipv4/block/10.66.0.0-26")
-    eventually(lambda: not conditions_of(world, "IPPool(ipip)"), 15)
+    wait_for(lambda: not conditions_of(world, "IPPool(ipip)"))
 
 
 def test_tunl0_takes_what_is_under_way_after_its_last_pool(world: World) -> None:
@@ -423,21 +421,21 @@ def test_tunl0_takes_what_is_under_way_after_its_last_pool(world: World) -> None
     try:
         world.put("nodes", NODE, "Node", ours)
         world.put("ippools", "ipip", "IPPool", {"cidr": "10.66.0.0/16", "ipipMode": "Always"})
-        eventually(lambda: shown() == (True, "2", True), 15, "in use")
+        wait_for(lambda: shown() == (True, "2", True), "in use")
         world.delete("ippools", "ipip")
-        eventually(lambda: shown() == (False, "0", True), 15, "the address is given back")
-        eventually(lambda: shown() == (False, "2", False), 20, "given up")
+        wait_for(lambda: shown() == (False, "0", True), "the address is given back")
+        wait_for(lambda: shown() == (False, "2", False), "given up")
     finally:
         world.delete("ippools", "ipip")
         put_nodes(world)
         world.ip("link delete tunl0")
-    eventually(lambda: stands(world, 4) and stands(world, 6), 10)
+    wait_for(lambda: stands(world, 4) and stands(world, 6))
 
 
 @pytest.mark.promise("F-60")
 def test_who_is_no_node_speaks_to_nobody_through_the_tunnel(world: World) -> None:
     """The rule counts what it drops; a node's own packets go on."""
-    eventually(lambda: stands(world, 4), 10)
+    wait_for(lambda: stands(world, 4))
     stranger = "203.0.113.9"
     run = world.outside.run
     dropped = "Drop IPv4 VXLAN packets from non-allowed hosts"
@@ -458,25 +456,25 @@ def test_who_is_no_node_speaks_to_nobody_through_the_tunnel(world: World) -> Non
         "for _ in range(5): s.sendto(bytes(64), ('10.99.7.1', 4789))\n"
     )
     calls()
-    eventually(lambda: count() >= before + 5, 10)
+    wait_for(lambda: count() >= before + 5)
     assert world.pods[0].reaches(THEIR_POD[4], wait=HANG)
     try:  # unless the operator names it
         spec = {"externalNodesList": ["203.0.113.9/28"]}
         world.put("felixconfigurations", "default", "FelixConfiguration", spec)
         shown = ("ipset", "list", "cali40all-vxlan-net")
-        eventually(lambda: "203.0.113.0/28" in world.node.run(*shown), 10)
+        wait_for(lambda: "203.0.113.0/28" in world.node.run(*shown))
         before = count()
         calls()
         time.sleep(0.5)
         assert count() == before, "taken like a node's"
     finally:
         world.delete("felixconfigurations", "default")
-    eventually(lambda: "203.0.113.0/28" not in world.node.run(*shown), 10)
+    wait_for(lambda: "203.0.113.0/28" not in world.node.run(*shown))
 
 
 @pytest.mark.promise("F-59")
 def test_a_restart_finds_all_as_it_must_be_and_writes_nothing(world: World) -> None:
-    eventually(lambda: stands(world, 4) and stands(world, 6), 10)
+    wait_for(lambda: stands(world, 4) and stands(world, 6))
     index = device(world, 4)["ifindex"]
     world.stop_felix()
     world.start_felix(FELIX_ROUTEREFRESHINTERVAL="600", FELIX_DEFAULTENDPOINTTOHOSTACTION="ACCEPT")

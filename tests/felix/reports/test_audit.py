@@ -22,8 +22,9 @@ from libcalico.model import ResourceKey
 from linux.links import Link
 from linux.netlink.socket import Socket
 from tests.felix.stage import conditions_of
-from tests.felix.world import NODE, eventually, make_world
+from tests.felix.world import NODE, make_world
 from tests.support.netns import network_namespace
+from tests.support.patience import wait_for
 
 
 def endpoint(number: int = 1, container: str = "c1", label: str = "") -> Endpoint:
@@ -237,14 +238,14 @@ def test_a_running_felix_tells_of_a_way_that_another_program_took(tmp_path: Path
 
         def audited(differences: int) -> bool:
             before = world.metric("muslin_felix_audits_total")
-            eventually(lambda: world.metric("muslin_felix_audits_total") >= before + 3)
+            wait_for(lambda: world.metric("muslin_felix_audits_total") >= before + 3)
             return world.metric("muslin_felix_differences") == differences
 
-        eventually(lambda: world.route("10.65.0.1/32"))
-        eventually(lambda: audited(0), 30)
+        wait_for(lambda: world.route("10.65.0.1/32"))
+        wait_for(lambda: audited(0))
         world.ip("route add 10.65.0.1/32 dev eth0 metric 5")
-        eventually(lambda: audited(1), 30)
+        wait_for(lambda: audited(1))
         reason = f"the kernel leads 10.65.0.1 to eth0, not to {pod.interface}"
-        eventually(lambda: reason in conditions_of(world, "node1-k8s-one-eth0"), 30)
+        wait_for(lambda: reason in conditions_of(world, "node1-k8s-one-eth0"))
         world.ip("route del 10.65.0.1/32 dev eth0 metric 5")
-        eventually(lambda: audited(0), 30)
+        wait_for(lambda: audited(0))

@@ -12,8 +12,8 @@ import pytest
 from felix.config.parameters import Config
 from felix.reports.heartbeats import Heartbeats, beating
 from tests.felix.in_kernel import mode
-from tests.felix.world import World, eventually
-from tests.support.patience import patient
+from tests.felix.world import World
+from tests.support.patience import patient, wait_for
 
 
 class Clock:
@@ -99,7 +99,7 @@ def test_readiness_is_this_nodes_own_dataplane(bare_world: World) -> None:
     """Not before the datastore was read; afterwards also while it is away."""
     world = bare_world
     world.start_felix()
-    eventually(lambda: world.get("/liveness")[0] == 200, 15)
+    wait_for(lambda: world.get("/liveness")[0] == 200)
     status, table = world.get("/readiness")
     assert status == 503
     assert "FelixStartup" in table
@@ -109,7 +109,7 @@ def test_readiness_is_this_nodes_own_dataplane(bare_world: World) -> None:
     assert "InternalDataplaneMainLoop" in world.get("/readiness")[1]
     # No speaker ever came; now the datastore goes, too.
     world.etcd.stop()
-    eventually(lambda: "the datastore is away" in world.log(), 10)
+    wait_for(lambda: "the datastore is away" in world.log())
     assert world.get("/readiness")[0] == 200
     assert world.get("/liveness")[0] == 200
 
@@ -120,7 +120,7 @@ def test_without_the_parameter_nobody_listens(bare_world: World) -> None:
     world.etcd.start()
     world.write_cluster()
     world.start_felix(FELIX_HEALTHENABLED="false", FELIX_PROMETHEUSMETRICSENABLED="false")
-    eventually(lambda: "programming begins" in world.log(), 15)
+    wait_for(lambda: "programming begins" in world.log())
     assert world.get("/liveness")[0] == 0
     world.put("felixconfigurations", "default", "FelixConfiguration", {"healthEnabled": True})
     assert world.get("/liveness")[0] == 0
@@ -150,17 +150,17 @@ def test_a_felix_whose_loop_hangs_is_not_alive_until_it_goes_on(bare_world: Worl
     limit = "InternalDataplaneMainLoop=5s"
     world.start_felix(FELIX_HEALTHTIMEOUTOVERRIDES=limit, FELIX_IPTABLESREFRESHINTERVAL="1")
     world.wait_ready()
-    eventually(lambda: world.get("/liveness")[0] == 200)
+    wait_for(lambda: world.get("/liveness")[0] == 200)
 
     hang.touch()
     try:
         world.put_endpoint("a", pod)
-        eventually(hanging.exists, what="felix writes rules")
-        eventually(lambda: world.get("/liveness")[0] == 503, 30)
+        wait_for(hanging.exists, "felix writes rules")
+        wait_for(lambda: world.get("/liveness")[0] == 503)
         table = world.get("/liveness")[1]
         assert "InternalDataplaneMainLoop" in table
         assert world.get("/readiness")[0] == 503
     finally:
         hang.unlink()
-    eventually(lambda: world.get("/liveness")[0] == 200, 30)
-    eventually(lambda: world.route("10.65.0.1/32"))
+    wait_for(lambda: world.get("/liveness")[0] == 200)
+    wait_for(lambda: world.route("10.65.0.1/32"))

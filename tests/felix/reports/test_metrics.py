@@ -9,7 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from felix.dataplane.rules.backend_mode import NATIVE
 from felix.reports.prometheus_text import Figure, text
-from tests.felix.world import METRICS_PORT, NODE, World, eventually
+from tests.felix.world import METRICS_PORT, NODE, World
+from tests.support.patience import wait_for
 
 CALICOS = {
     "felix_active_local_endpoints",
@@ -92,7 +93,7 @@ def names(world: World) -> set[str]:
 @pytest.mark.promise("F-95")
 def test_calicos_names_and_true_values(world: World, backend: str) -> None:
     world.add_pod("a", "cali0000000000a", "10.65.0.1")
-    eventually(lambda: world.metric("muslin_felix_endpoints_in_force") == 1)
+    wait_for(lambda: world.metric("muslin_felix_endpoints_in_force") == 1)
     rules = NFTABLES if backend == NATIVE else IPTABLES
     served = names(world)
     assert {name for name in served if not name.startswith("muslin_")} == CALICOS | rules
@@ -108,10 +109,10 @@ def test_calicos_names_and_true_values(world: World, backend: str) -> None:
     processed = world.metric("felix_calc_graph_updates_processed")
     spec = {"order": 1, "selector": "all()", "ingress": [{"action": "Allow"}]}
     world.put("globalnetworkpolicies", "allow", "GlobalNetworkPolicy", spec)
-    eventually(lambda: world.metric("felix_active_local_policies") == 1)
+    wait_for(lambda: world.metric("felix_active_local_policies") == 1)
     assert world.metric("felix_cluster_num_policies") == 1
     assert world.metric("felix_calc_graph_updates_processed") == processed + 1
-    eventually(lambda: world.metric("felix_int_dataplane_apply_time_seconds_count") > before)
+    wait_for(lambda: world.metric("felix_int_dataplane_apply_time_seconds_count") > before)
     batches = world.metric("felix_calc_graph_update_time_seconds_count")
     assert 1 <= batches <= processed + 1
     lived = time.time() - world.metric("process_start_time_seconds")
@@ -123,7 +124,7 @@ def test_calicos_names_and_true_values(world: World, backend: str) -> None:
         calls = ("felix_iptables_save_calls", "felix_iptables_restore_calls")
         # A program counts once it has ended.
         called = sum(map(world.metric, calls))
-        eventually(lambda: world.metric("felix_exec_time_micros_count") >= called)
+        wait_for(lambda: world.metric("felix_exec_time_micros_count") >= called)
         assert world.metric("felix_exec_time_micros_sum") > 1000 * programs
         assert world.metric("felix_iptables_lines_executed") > 50
     assert world.metric(f"felix_{'nft' if backend == NATIVE else 'iptables_restore'}_errors") == 0
@@ -133,15 +134,15 @@ def test_calicos_names_and_true_values(world: World, backend: str) -> None:
 
 def test_what_was_right_and_is_found_changed_is_counted(world: World) -> None:
     world.add_pod("b", "cali0000000000b", "10.65.0.2")
-    eventually(lambda: world.metric("felix_active_local_endpoints") >= 1)
-    eventually(lambda: "10.65.0.2" in world.routes())
-    before = eventually(lambda: world.metric("muslin_felix_link_drift_total") + 1) - 1
+    wait_for(lambda: world.metric("felix_active_local_endpoints") >= 1)
+    wait_for(lambda: "10.65.0.2" in world.routes())
+    before = wait_for(lambda: world.metric("muslin_felix_link_drift_total") + 1) - 1
     world.node.run("sysctl", "-qw", "net.ipv4.ip_forward=0")
-    eventually(lambda: world.node.run("sysctl", "-n", "net.ipv4.ip_forward").strip() == "1")
-    eventually(lambda: world.metric("muslin_felix_link_drift_total") > before)
+    wait_for(lambda: world.node.run("sysctl", "-n", "net.ipv4.ip_forward").strip() == "1")
+    wait_for(lambda: world.metric("muslin_felix_link_drift_total") > before)
     before = world.metric("muslin_felix_link_drift_total")
     setting = "net.ipv4.conf.cali0000000000b.proxy_arp"
-    eventually(lambda: world.node.run("sysctl", "-n", setting).strip() == "1")
+    wait_for(lambda: world.node.run("sysctl", "-n", setting).strip() == "1")
     world.node.run("sysctl", "-qw", f"{setting}=0")
-    eventually(lambda: world.node.run("sysctl", "-n", setting).strip() == "1")
-    eventually(lambda: world.metric("muslin_felix_link_drift_total") > before)
+    wait_for(lambda: world.node.run("sysctl", "-n", setting).strip() == "1")
+    wait_for(lambda: world.metric("muslin_felix_link_drift_total") > before)

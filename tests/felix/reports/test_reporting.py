@@ -18,8 +18,9 @@ from felix.reports.reporting import Reports, Sizes, life_sign, region_of
 from libcalico.datastore.interface import Put
 from libcalico.model.keys import FelixStatusKey
 from libcalico.model.resources.status import FelixStatus
-from tests.felix.world import NODE, World, eventually
+from tests.felix.world import NODE, World
 from tests.support.etcd import Etcd
+from tests.support.patience import wait_for
 
 ROOT = f"/calico/felix/v2/no-region/host/{NODE}"
 STATUS, LAST = f"{ROOT}/status", f"{ROOT}/last_reported_status"
@@ -63,14 +64,14 @@ async def test_no_life_sign_while_the_interval_is_zero_and_one_as_soon_as_it_is_
             # One only, and the next ones when the interval is short.
             config = replace(config, reporting_interval=1000, reporting_ttl=1)
             reports.configured()
-            await asyncio.to_thread(eventually, lambda: first() is not None)
+            await asyncio.to_thread(wait_for, lambda: first() is not None)
             assert first() is True
             config = replace(config, reporting_interval=0.2)
             reports.configured()
-            await asyncio.to_thread(eventually, lambda: first() is False)
+            await asyncio.to_thread(wait_for, lambda: first() is False)
             config = replace(config, reporting_interval=0)
             reports.configured()
-            await asyncio.to_thread(eventually, lambda: etcd.keys() == [last])
+            await asyncio.to_thread(wait_for, lambda: etcd.keys() == [last])
             told = etcd.get(last)
             await asyncio.sleep(0.5)
             assert etcd.get(last) == told
@@ -86,13 +87,13 @@ async def test_an_etcd_that_is_away_stops_nothing(etcd: Etcd) -> None:
     async with etcd.connect() as store:
         task = asyncio.create_task(reports.alive(store))
         try:
-            await asyncio.to_thread(eventually, lambda: etcd.get(key))
+            await asyncio.to_thread(wait_for, lambda: etcd.get(key))
             etcd.stop()
             await asyncio.sleep(1.0)
             assert not task.done()
             etcd.start()
             etcd.ctl("del", "--prefix", "/calico")
-            await asyncio.to_thread(eventually, lambda: etcd.get(key), 15)
+            await asyncio.to_thread(wait_for, lambda: etcd.get(key))
         finally:
             task.cancel()
 
@@ -135,18 +136,18 @@ def test_a_node_reports_itself_and_its_endpoints(bare_world: World) -> None:
         f"{HOST_STATUS}/uplink": "up",
         f"{HOST_STATUS}/all": "up",
     }
-    eventually(lambda: found() == expected, 8, f"{found()}")
+    wait_for(lambda: found() == expected, f"{found()}")
     assert world.etcd.get(pod) == b'{"status":"up"}'
     world.ip("link set cali0000000000a down")
     world.ip("link del cali0000000000a")
-    eventually(lambda: found().get(pod) == "down", 8)
+    wait_for(lambda: found().get(pod) == "down")
     world.delete_endpoint("a")
-    eventually(lambda: pod not in found(), 8)
+    wait_for(lambda: pod not in found())
 
-    value = json.loads(eventually(lambda: world.etcd.get(STATUS), 15) or b"")
+    value = json.loads(wait_for(lambda: world.etcd.get(STATUS)) or b"")
     assert set(value) == {"time", "uptime", "first_update"}
     assert datetime.fromisoformat(value["time"]).tzinfo is not None
     assert value["uptime"] > 9
     world.stop_felix()
-    eventually(lambda: not world.etcd.get(STATUS), 10, "the lease ends")
+    wait_for(lambda: not world.etcd.get(STATUS), "the lease ends")
     assert json.loads(world.etcd.get(LAST) or b"")["uptime"] >= value["uptime"]

@@ -23,8 +23,8 @@ from libcalico.datastore.syncer import SyncBatch, Update
 from libcalico.model import Key, ResourceKey
 from tests.felix.stage import Stage, allow, conditions_of, make_stage
 from tests.felix.store.test_readable_store import written as written_by
-from tests.felix.world import RESOURCES, Pod, eventually
-from tests.support.patience import HANG
+from tests.felix.world import RESOURCES, Pod
+from tests.support.patience import HANG, wait_for
 
 GNP = ResourceKey("GlobalNetworkPolicy", "p")
 TIER = ResourceKey("Tier", "t")
@@ -323,30 +323,30 @@ def test_verdicts_of_an_unreadable_policy_are_those_of_its_last_readable_version
     with make_stage(tmp_path, backend) as stage:
         stage.policy("default.case", [allow(source={"selector": "role == 'client'"})])
         stage.comes_to(only_client, probes - only_client)
-        eventually(lambda: written(stage, "default.case"))
+        wait_for(lambda: written(stage, "default.case"))
         garble(stage, "default.case")
-        eventually(lambda: "in force" in str(conditions_of(stage.world, "default.case")))
+        wait_for(lambda: "in force" in str(conditions_of(stage.world, "default.case")))
         (condition,) = conditions_of(stage.world, "default.case")
         assert admits(stage, stage.client)
         metric = "muslin_felix_unreadable_documents"
-        eventually(lambda: stage.world.metric(metric) == 1)
+        wait_for(lambda: stage.world.metric(metric) == 1)
         for how in (signal.SIGTERM, signal.SIGKILL):
             restart(stage, how)
             assert admits(stage, stage.client)
-            eventually(lambda: conditions_of(stage.world, "default.case") == [condition])
+            wait_for(lambda: conditions_of(stage.world, "default.case") == [condition])
         # Mended it counts at once.
         stage.policy("default.case", [allow()])
         stage.comes_to(probes, set())
-        eventually(lambda: not conditions_of(stage.world, "default.case"))
+        wait_for(lambda: not conditions_of(stage.world, "default.case"))
         garble(stage, "default.case")
-        eventually(lambda: conditions_of(stage.world, "default.case"))
+        wait_for(lambda: conditions_of(stage.world, "default.case"))
         assert admits(stage, stage.client, stage.other)
         # Deleted it is forgotten: what is unreadable from its beginning closes what it may select.
         stage.clear()
-        eventually(lambda: not conditions_of(stage.world, "default.case"))
+        wait_for(lambda: not conditions_of(stage.world, "default.case"))
         garble(stage, "default.case")
         stage.comes_to(set(), probes)
-        eventually(lambda: "ever readable" in str(conditions_of(stage.world, "default.case")))
+        wait_for(lambda: "ever readable" in str(conditions_of(stage.world, "default.case")))
         stage.clear()
         stage.comes_to(probes, set())
 
