@@ -190,7 +190,7 @@ class Agent:
             await self._decide(Changed.NOTHING)
 
     async def follow_addresses(self, updates: AsyncIterator[frozenset[IPAddress]]) -> None:
-        """Follow the addresses of the datastore: external peers announce no path to them."""
+        """Follow the datastore's addresses: external host routes to near ones are doubted."""
         async for addresses in updates:
             self.decisions.datastore = addresses
             if self.in_sync:

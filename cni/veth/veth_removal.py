@@ -105,7 +105,7 @@ class VethRemover:
         self._go_on()
 
     def close(self) -> None:
-        """Stop listening for removals; what the kernel has comes to its end."""
+        """Stop hearing of links that went; removals that the kernel has come to their end."""
         if self._departures is not None:
             self._departures.close()
 

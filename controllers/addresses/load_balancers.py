@@ -135,14 +135,15 @@ class LoadBalancers:
         if todo.release:
             await release_ips(self._store, [Release(one, handle) for one in todo.release])
             self.writes += 1
-        written, short = await take_missing(
-            self._store, name, handle, todo, desired.pools if desired else {}
-        )
-        self.writes += written
+        pools = desired.pools if desired else {}
+        short = await take_missing(self._store, name, handle, todo, pools, self._wrote)
         if desired is not None:
             await self._tell(name, service, await held_by(self._store, handle))
         if short:
             raise IPAMError(short)
+
+    def _wrote(self, count: int) -> None:
+        self.writes += count
 
     async def _tell(self, name: Name, service: Service, addresses: list[IPAddress]) -> None:
         texts = [str(one) for one in addresses]

@@ -6,7 +6,7 @@ Tested in tests/controllers/test_load_balancers.py.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from controllers.addresses.service_addresses import Steps
 from ipam.allocator.library_assign import AssignRequest, assign_ip, auto_assign
@@ -23,22 +23,30 @@ HOST = "load-balancer"
 
 
 async def take_missing(
-    store: Datastore, name: Name, handle: str, steps: Steps, pools: Mapping[int, Sequence[str]]
-) -> tuple[int, str]:
-    """Take the addresses that a service lacks. Returns how many were taken, and why one was not."""
+    store: Datastore,
+    name: Name,
+    handle: str,
+    steps: Steps,
+    pools: Mapping[int, Sequence[str]],
+    wrote: Callable[[int], None],
+) -> str:
+    """Take the addresses that a service lacks, and return why one was not taken.
+
+    `wrote` is called with how many were taken, each time some were.
+    """
     attributes = {
         "namespace": name.namespace,
         "service": name.name,
         "timestamp": go_timestamp(time.time_ns()),
         "type": SERVICE,
     }
-    taken, short = 0, []
+    short = []
     for address in steps.take:
         try:
             await assign_ip(
                 store, address, HOST, handle_id=handle, attributes=attributes, use=SERVICE
             )
-            taken += 1
+            wrote(1)
         except IPAMError as error:
             short.append(str(error))
     if steps.choose:
@@ -57,9 +65,9 @@ async def take_missing(
         except IPAMError as error:
             short.append(str(error))
         else:
-            taken += len(result.ipv4) + len(result.ipv6)
+            wrote(len(result.ipv4) + len(result.ipv6))
             short += result.shortfall.values()
-    return taken, "; ".join(short)
+    return "; ".join(short)
 
 
 async def held_by(store: Datastore, handle: str) -> list[IPAddress]:

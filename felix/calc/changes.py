@@ -1,17 +1,16 @@
 """What the calculation hands to the data plane: one value for each turn of the main loop.
 
-The data plane reads nothing else of the calculation. What may be very much is in the value as
-something that is taken in steps: the policies' difference (`PolicyEngine.flushing`), and the
-routes to other nodes (`ClusterRoutes.settle`).
+What may be very much is in the value as something that is taken in steps: the difference of the
+policies (`PolicyEngine.flushing`), and the routes to other nodes (`ClusterRoutes.settle`). What
+changes while a turn is under way makes another turn.
 Tested in tests/felix/calc/test_graph.py and tests/felix/dataplane/test_turns.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
-from typing import Protocol
 
 from felix.calc.cluster_facts import ClusterFacts
 from felix.calc.cluster_routes import ClusterRoutes
@@ -30,9 +29,11 @@ class Changes:
 
     `active`: this node's endpoints by interface; the same object while nothing changed.
     `shadowed`: why each of the others is not served. `moved`: the interfaces whose endpoint may be
-    another than in the last turn. `endpoint`: the endpoint of a key, as it is when asked.
-    `blackholes`: this node's blocks. `paths`: what learned routes are checked against, given the
-    addresses of this node. `wait`: seconds until time alone changes something, None: it does not.
+    another than in the last turn. `blackholes`: this node's blocks. `wait`: seconds until time
+    alone changes something, None: it does not.
+
+    The others are as of when they are asked: `policies`, `routes`, `endpoint` (of a key) and
+    `paths`, what learned routes are checked against, given the addresses of this node.
     """
 
     active: dict[str, Endpoint]
@@ -45,20 +46,3 @@ class Changes:
     blackholes: frozenset[IPNetwork]
     paths: Callable[[frozenset[IPAddress]], PathFacts]
     wait: float | None = None
-
-
-class Source(Protocol):
-    """Where changes come from; `felix.calc.graph.Calculator` is the one that there is."""
-
-    @property
-    def ready(self) -> bool:
-        """Whether anything may be programmed (CLC-1)."""
-
-    def settling(self, now: float) -> Iterator[None]:
-        """Bring everything up to date, in steps; `now` in seconds of a monotonic clock."""
-
-    def changes(self, prefixes: tuple[str, ...]) -> Changes:
-        """What is so now; `prefixes`: how workloads' interfaces begin."""
-
-    def unread(self, interface: str) -> bool:
-        """Whether something was said of this interface since `changes` was asked."""

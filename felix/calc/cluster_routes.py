@@ -245,5 +245,9 @@ class ClusterRoutes:
 
 def _pop(waiting: set[T], limit: int | None) -> list[T]:
     """Remove and return so many elements at most; None: all."""
-    count = len(waiting) if limit is None else min(len(waiting), max(0, limit))
-    return [waiting.pop() for _ in range(count)]
+    if limit is None or len(waiting) <= limit:
+        # A set that is emptied element by element keeps its size, and each `pop` searches it.
+        popped = list(waiting)
+        waiting.clear()
+        return popped
+    return [waiting.pop() for _ in range(max(0, limit))]

@@ -184,8 +184,11 @@ class Calculator:
         self._nodes_changed(changed)
         yield from self.policy.settle()
 
-    def changes(self, prefixes: tuple[str, ...] = ("",)) -> Changes:
-        """What the data plane takes in one turn, as of now; ask for it after `settling`."""
+    def take_changes(self, prefixes: tuple[str, ...] = ("",)) -> Changes:
+        """What the data plane takes in one turn, as of now; ask for it after `settling`.
+
+        `moved` and `unread` begin anew: only the main loop asks.
+        """
         active, shadowed = self.endpoints.active(prefixes)
         return Changes(
             active=active,
@@ -201,7 +204,7 @@ class Calculator:
         )
 
     def unread(self, interface: str) -> bool:
-        """Whether something was said of this interface since `changes` was asked."""
+        """Whether something was said of this interface since `take_changes` was asked."""
         return self.endpoints.awaits(interface)
 
     @property

@@ -38,7 +38,7 @@ from felix.dataplane.devices.managers import LinkManagers
 from felix.dataplane.devices.view import KernelView
 from felix.dataplane.devices.work import LinkWork
 from felix.dataplane.routes.in_force import InForce
-from felix.dataplane.routes.kernel_reader import KernelReader, has_ipv6
+from felix.dataplane.routes.kernel_reader import KernelReader
 from felix.dataplane.routes.manager import RouteManager
 from felix.dataplane.routes.off_node_routes import TunnelEnds
 from felix.dataplane.rules.manager import RulesManager
@@ -214,8 +214,7 @@ class Dataplane:
         if "routes" in due:
             self.links.tunnels.forget()
         news = due or not self.state.applied or self.state.failures
-        known = self._seen is not None and self._seen[0] is self.config
-        if news or not known or not self.calc.ready:
+        if news or not self.calc.ready:
             self.touched.mark_everything()
         if not self.calc.ready:
             return None
@@ -229,7 +228,7 @@ class Dataplane:
     async def _apply(self, host: KernelReader, due: frozenset[str]) -> dict[str, str]:
         """One turn: render, sets, rules, links and routes, and what is in force then."""
         now = asyncio.get_running_loop().time()
-        if await self.rules.choose(self.config, now, ipv6=has_ipv6()):
+        if await self.rules.choose(self.config, now):
             self.touched.mark_everything()
         turn = await self._render(due)
         set_failures = await self.rules.write_sets(self.config, turn.asked, reread="ipsets" in due)
@@ -256,7 +255,7 @@ class Dataplane:
             # What touches very much comes in slices: others work between.
             await in_slices(self.calc.settling(asyncio.get_running_loop().time()))
             self._switch_forwarding_on(due)
-            news = self.calc.changes(self.config.interface_prefix)
+            news = self.calc.take_changes(self.config.interface_prefix)
             about = self._take_dirty(news)
             spared = self.routing.endpoints_left(self.state.active, news.active, about)
             self.state.active, self.state.shadowed = news.active, news.shadowed
@@ -272,8 +271,8 @@ class Dataplane:
         """What this turn is about; None: everything."""
         self._calc_wait = news.wait
         seen, self._seen = self._seen, (self.config, news.cluster.version)
-        if seen is not None and seen[1] != news.cluster.version:
-            # Such as what a Node had lost: tunnels, routes and rules of other nodes follow.
+        if seen is None or seen[0] is not self.config or seen[1] != news.cluster.version:
+            # Parameters, or what a Node had: tunnels, routes and rules of other nodes follow.
             self.touched.mark_everything()
         self.touched.mark(news.moved)
         return self.touched.take()

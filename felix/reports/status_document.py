@@ -61,7 +61,7 @@ def describe(agent: Parts) -> dict[str, object]:
         "ready": state.applied,
         "bgp_connected": agent.server.speaker_connected,
         "networking": agent.networking,
-        "backend": plane.rules.tables.name if plane.rules.tables else "",
+        "backend": plane.rules.backend_name,
         "endpoints": len(state.active),
         "endpoints_in_force": len(state.in_force),
         "routes": len(plane.routing.routes),

@@ -84,7 +84,7 @@ class StoredObjects:
     async def revert_unconfirmed(self) -> bool:
         """Wait for the next deadline, and go back from versions that were not confirmed in time.
 
-        Returns whether anything that matters changed; also when only a deadline is new.
+        Ends, too, when a deadline is new. Returns whether anything that matters changed.
         """
         left = self._unconfirmed.left()
         self._deadlines.clear()

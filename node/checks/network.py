@@ -1,4 +1,4 @@
-"""Checks of this node's addresses, its links, and the pools. Pure.
+"""Checks of this node's addresses and its links. Pure.
 
 Tested in tests/node/test_checks.py.
 """

@@ -126,7 +126,7 @@ class SnapshotFelix:
     async def tell(self) -> None:
         """What is wanted now, in the tables and sets."""
         config = self.agent.config
-        news = self.calc.changes(config.interface_prefix)
+        news = self.calc.take_changes(config.interface_prefix)
         with gc_control.resting(lambda: True):
             await in_slices(self.desire.update(config, news, {}))
 

@@ -12,7 +12,7 @@ Run as `python -I launch.py PARENT UID ACTION CONFIGURATION`; `ACTION` is `serve
   that takes seconds of silence on every session, so the plain host name serves.
 - What else ExaBGP does otherwise than we need is put right in `upstream`.
 
-Standard library and ExaBGP only.
+Standard library, ExaBGP and `bgp` only, which must be installed: `-I` ignores PYTHONPATH.
 Tested in tests/bgp/test_exabgp.py.
 """
 

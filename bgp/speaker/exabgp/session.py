@@ -83,7 +83,7 @@ class Session:
         return Hearing(said.session, said.families & frozenset(self.peer.families), terms)
 
     def stop(self, reason: DownReason, words: str) -> tuple[DownReason, str]:
-        """End the session; returns the reason: ours, if there is one, else ExaBGP's."""
+        """Note that the session ended; returns why: our reason, if there is one, else ExaBGP's."""
         ending, self.ending, self.up = self.ending, None, False
         self._paths.clear()
         return (ending.reason, ending.detail) if ending else (reason, words)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from pathlib import Path
 
 from felix.calc.endpoints import Endpoint
 from felix.dataplane.devices.view import FoundRoutes, KernelView, sort_routes
@@ -179,8 +178,3 @@ class KernelReader:
 
 def _links_of(events: Iterable[Event]) -> set[int]:
     return {event.link.index for event in events if isinstance(event, LinkChanged)}
-
-
-def has_ipv6() -> bool:
-    """Whether this kernel speaks IPv6 at all."""
-    return Path("/proc/net/if_inet6").exists()

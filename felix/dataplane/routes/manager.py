@@ -2,7 +2,7 @@
 
 Routes that Calico left go once ours stand; connections of an address that left go before it gets a
 new route. What is much is written in slices, until something more urgent is to be done.
-Tested in tests/felix/dataplane/test_turns.py, test_routes.py and tests/felix/kernel/.
+Tested in tests/felix/dataplane/test_turns.py, test_event_order.py and tests/felix/kernel/.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class RouteManager:
         about: frozenset[str] | None,
     ) -> frozenset[IPAddress]:
         """Have the connections removed of those that left; returns the addresses that another
-        program has seen to, which `spared_until` takes when the turn is over.
+        program has seen to, which `turn_ended` takes.
         """
         spared = frozenset(self._spared)
         self._flusher.left(before, after, about, spared)

@@ -67,7 +67,7 @@ def _key(network: IPNetwork) -> RouteKey:
 def leftovers(
     view: KernelView, pools: Iterable[Pool], desired: Collection[RouteKey], cluster: Cluster
 ) -> Iterator[Route]:
-    """The foreign routes that PRE-1 names. `wanted`: keys of routes that are to be ours. Pure."""
+    """The foreign routes that PRE-1 names. `desired`: keys of routes that are to be ours. Pure."""
     suspects = []
     for route in view.foreign.values():
         ours = view.own.get(_key(route.dst)) if leads_to_workload(route, view) else None

@@ -126,3 +126,8 @@ def effective(config: Config, *, in_nftables: bool) -> Config:
         iptables_filter_deny_action=config.nftables_filter_deny_action,
         iptables_mark_mask=config.nftables_mark_mask,
     )
+
+
+def has_ipv6() -> bool:
+    """Whether this kernel speaks IPv6 at all."""
+    return Path("/proc/net/if_inet6").exists()

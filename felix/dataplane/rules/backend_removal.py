@@ -2,7 +2,8 @@
 
 Invariant:
   BKE-1  Objects of the back end that is not used are removed, and only once what replaces them
-         is in force: a change of the mode leaves no moment without rules (felix.dataplane.loop).
+         is in force: a change of the mode leaves no moment without rules
+         (felix.dataplane.rules.manager).
 Tested in tests/felix/kernel/test_backend_switch.py.
 """
 

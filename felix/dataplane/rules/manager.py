@@ -1,9 +1,9 @@
 """The manager of rules and sets: one back end, what it should hold, and when what goes.
 
 A turn renders what is desired (`render`), writes the sets (`write_sets`), then the rules, and has
-`after_rules` close what the kernel refuses or take away what no rule asks any more. Rules are
-written at once where the back end can (`write_now`), else in their threads (`write`);
-`felix.dataplane.turn.order` says what waits for them.
+`after_rules` close what the kernel refuses or take away what no rule asks any more. The main loop
+writes rules at once where the back end can (`Tables.commit_now`), else in their threads
+(`Tables.commit`); `felix.dataplane.turn.order` says what waits for them.
 Tested in tests/felix/dataplane/test_turns.py and tests/felix/kernel/test_backend_switch.py.
 """
 
@@ -20,7 +20,7 @@ from felix.calc.policy_model import ResolvedPolicy
 from felix.config.parameters import Config
 from felix.dataplane.devices.work import Listener
 from felix.dataplane.rules import backend
-from felix.dataplane.rules.backend_mode import Mode
+from felix.dataplane.rules.backend_mode import Mode, has_ipv6
 from felix.dataplane.rules.desired import Desire
 from felix.dataplane.rules.ipsets import Sets
 from felix.dataplane.rules.other_backend_cleanup import OtherBackendCleanup
@@ -132,19 +132,20 @@ class RulesManager:
 
     # -- the steps of a turn -------------------------------------------------------------------
 
-    async def choose(self, config: Config, now: float, *, ipv6: bool) -> bool:
+    async def choose(self, config: Config, now: float) -> bool:
         """Begin programming, or go over to another back end; the old one's rules stay till then.
 
-        `ipv6`: whether the kernel has it. Returns whether the back end is another one now.
+        Returns whether the back end is another one now.
         """
         if not self.mode.differs(config, now):
             return False
-        await self._open(config, ipv6=ipv6)
+        await self._open(config)
         return True
 
-    async def _open(self, config: Config, *, ipv6: bool) -> None:
+    async def _open(self, config: Config) -> None:
         await self._cleanup.stop()
-        self.families = frozenset({4, 6} if config.ipv6_support and ipv6 else {4})
+        ipv6 = config.ipv6_support and has_ipv6()
+        self.families = frozenset({4, 6} if ipv6 else {4})
         tables, sets = await backend.open_backend(
             config, self.families, in_nftables=self.mode.wanted, drifted=self.drifted
         )

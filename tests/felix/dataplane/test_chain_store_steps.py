@@ -98,7 +98,7 @@ class Node:
 
     def update(self) -> Iterator[None]:
         listeners = frozenset({(IPIP, 0)})
-        return self.desire.update(self.config, self.calc.changes(("cali",)), {}, listeners)
+        return self.desire.update(self.config, self.calc.take_changes(("cali",)), {}, listeners)
 
     def told(self) -> dict[str, frozenset[str]]:
         asyncio.run(self.sets._take())

@@ -144,7 +144,7 @@ def test_rules_do_not_depend_on_how_much_a_turn_looked_at(story: list[list[Any]]
     touched = DirtySet()
 
     def turn() -> None:
-        news = node.calc.changes(("cali",))
+        news = node.calc.take_changes(("cali",))
         touched.mark(news.moved)
         about = touched.take()
         hosts: dict[str, frozenset[Any]] = cast("Any", HOSTS)

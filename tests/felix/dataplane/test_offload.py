@@ -128,7 +128,7 @@ def test_where_nobody_answers_nothing_is_changed(cabled: tuple[World, Cable]) ->
     try:
         world.start_felix(FELIX_IPV6SUPPORT="false", FELIX_LOGSEVERITYSCREEN="DEBUG")
         world.wait_ready()
-        wait_for(lambda: "nobody answered" in world.log()[mark:])
+        wait_for(lambda: "no far end answered" in world.log()[mark:])
         assert switched_on(world)
         assert not conditions_of(world, f"Node({NODE})")
         assert "is switched off" not in world.log()[mark:]

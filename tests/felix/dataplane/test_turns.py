@@ -10,6 +10,7 @@ import re
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -391,3 +392,21 @@ async def test_a_failure_that_may_be_for_want_of_sets_is_tried_at_once_only_the_
             plane.kick = counted  # type: ignore[method-assign]
             await until(lambda: plane.state.failed_applies >= 4)
             assert kicks == [0]
+
+
+def test_parameters_that_change_within_a_turn_make_it_one_about_everything() -> None:
+    async def story() -> None:
+        async with running() as (plane, turns):
+            settling, changed = plane.calc.settling, replace(plane.config, max_ipset_size=4096)
+
+            def slow(now: float) -> Iterator[None]:
+                plane.config = changed
+                yield from settling(now)
+
+            plane.calc.settling = slow  # type: ignore[method-assign]
+            plane.kick_some()
+            await until(lambda: bool(turns))
+            assert turns[0] == ALL
+
+    with network_namespace("turns") as space, space.entered():
+        asyncio.run(story())
