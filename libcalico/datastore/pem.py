@@ -2,7 +2,7 @@
 
 Everything that can be known without a network is said here, before the first packet: a file
 that cannot be read, that holds something else, a key behind a passphrase, a key of another
-certificate. Tested in tests/libcalico/test_tls.py.
+certificate. Tested in tests/libcalico/test_tls.py and test_pem.py there.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ def labels(config: DatastoreConfig) -> dict[str, str]:
 
 
 def settle(config: DatastoreConfig) -> Material:
-    """The PEM texts of a configuration. Raises CertificateProblem naming the file."""
+    """The PEM texts of a configuration. Raises CertificateProblem naming the file.
+
+    OpenSSL decides what is a certificate; what only `cryptography` cannot read is taken.
+    """
     names = labels(config)
     material = Material(
         ca=_content(config.ca_file, config.ca, "CA certificate"),
@@ -111,12 +114,19 @@ def _fit(material: Material, names: dict[str, str]) -> None:
             raise CertificateProblem(
                 f"the etcd client key {names['key']} cannot be used: {said}", names["key"]
             ) from None
-        own = x509.certificates(material.cert)[0]
         raise CertificateProblem(
             f"the etcd client key {names['key']} is not the key of the certificate"
-            f" {names['cert']} (subject {own.subject}): give the two that were made together",
+            f" {names['cert']} ({_subject(material.cert)}): give the two that were made together",
             names["key"],
         ) from None
+
+
+def _subject(text: bytes) -> str:
+    """Whose the first certificate of a PEM text is, or why that cannot be read."""
+    try:
+        return f"subject {x509.parse(x509.encoded(text)[0]).subject}"
+    except ValueError as problem:
+        return f"which cannot be read: {problem}"
 
 
 def identify(context: ssl.SSLContext, material: Material) -> None:

@@ -42,18 +42,22 @@ def inspect(config: DatastoreConfig, now: datetime | None = None) -> list[Findin
         text = "others than its owner can read this private key: chmod 600"
         findings.append(Finding("warning", config.key_file, text))
     for content, label in ((material.ca, names["ca"]), (material.cert, names["cert"])):
-        for one in x509.certificates(content):
-            trouble = one.dates(now)
-            if trouble:
-                findings.append(Finding("error", label, f"{trouble} ({one.described()})"))
-            elif one.not_after - now < SOON:
-                left = (one.not_after - now).days
-                findings.append(
-                    Finding("warning", label, f"it ends in {left} days ({one.subject})")
-                )
-            else:
-                findings.append(Finding("ok", label, one.described()))
+        findings += [_judged(der, label, now) for der in x509.encoded(content)]
     return findings
+
+
+def _judged(der: bytes, label: str, now: datetime) -> Finding:
+    """What is to be said of one certificate of a file."""
+    try:
+        one = x509.parse(der)
+    except ValueError as problem:
+        return Finding("error", label, f"a certificate cannot be read: {problem}")
+    if trouble := one.dates(now):
+        return Finding("error", label, f"{trouble} ({one.described()})")
+    if one.not_after - now < SOON:
+        left = (one.not_after - now).days
+        return Finding("warning", label, f"it ends in {left} days ({one.subject})")
+    return Finding("ok", label, one.described())
 
 
 async def probe(config: DatastoreConfig, timeout: float = 3.0) -> list[Finding]:

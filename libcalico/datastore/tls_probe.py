@@ -1,12 +1,15 @@
 """One handshake with an etcd endpoint, and what its failure means (PAIN-32).
 
-Tested in tests/libcalico/test_tls.py with certificates that are wrong in every way.
+Tested in tests/libcalico/test_tls.py with certificates that are wrong in every way, and in
+tests/libcalico/test_tls_probe.py.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal, NoReturn
@@ -53,9 +56,10 @@ class Probe:
             async with asyncio.timeout(CONNECT_SECONDS):
                 _, writer = await asyncio.open_connection(self.host, self.port)
             writer.close()
-        except OSError as problem:
-            text = f"no TCP connection: {problem.strerror or str(problem) or 'no answer'}"
-            return Finding("error", self.endpoint, text, "network")
+        except (OSError, UnicodeError) as problem:
+            # The latter for a name that DNS cannot have, such as a label of 64 characters.
+            why = getattr(problem, "strerror", "") or str(problem) or "no answer"
+            return Finding("error", self.endpoint, f"no TCP connection: {why}", "network")
         if not self.secure:
             return await self._plain()
         material = settle(self.config)
@@ -68,7 +72,7 @@ class Probe:
         except (OSError, EOFError) as problem:
             why = str(problem) or "end of stream"
             return self._error(f"it broke off the TLS handshake ({why}): does it speak TLS?")
-        return Finding("ok", self.endpoint, shown.described() if shown else "no certificate shown")
+        return Finding("ok", self.endpoint, _described(shown) or "no certificate shown")
 
     async def _plain(self) -> Finding:
         """Check that a server that is addressed without TLS does not require it."""
@@ -82,18 +86,21 @@ class Probe:
             return Finding("ok", self.endpoint, "reachable, without TLS", "network")
         return self._error("it speaks TLS: write https:// and name the CA (etcdCACertFile)")
 
-    async def _shake(self, context: ssl.SSLContext, talk: bool = True) -> Certificate | None:
-        """Make a handshake and read the first answer; raises ssl.SSLError, OSError, EOFError."""
+    async def _shake(self, context: ssl.SSLContext, talk: bool = True) -> bytes:
+        """Make a handshake, read the first answer, and return the certificate shown, in DER.
+
+        Empty where none is shown. Raises ssl.SSLError, OSError, EOFError.
+        """
         reader, writer = await asyncio.open_connection(
             self.host, self.port, ssl=context, server_hostname=self.host
         )
         try:
             tls = writer.get_extra_info("ssl_object")
-            der = tls.getpeercert(binary_form=True)
+            shown: bytes | None = tls.getpeercert(binary_form=True)
             if talk and not await _first_word(reader, writer):
                 # It closed, and our bytes may have cost the reason: again, without them.
                 await self._listen(context)
-            return x509.parse(der) if der else None
+            return shown or b""
         finally:
             writer.close()
 
@@ -111,24 +118,24 @@ class Probe:
         finally:
             writer.close()
 
-    async def _server(self, material: Material) -> Certificate | None:
-        """The server's certificate, fetched without verifying it."""
+    async def _server(self, material: Material) -> bytes:
+        """The server's certificate in DER, fetched without verifying it; empty if it is not."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
         identify(context, material)
         try:
             return await self._shake(context, talk=False)
-        except (OSError, EOFError, ValueError):
-            return None
+        except (OSError, EOFError):
+            return b""
 
     def _untrusted(
-        self, problem: ssl.SSLCertVerificationError, material: Material, server: Certificate | None
+        self, problem: ssl.SSLCertVerificationError, material: Material, server: bytes
     ) -> str:
         label = labels(self.config)["ca"] if material.ca else "the system's authorities"
-        shown = f"; the server's certificate: {server.described()}" if server else ""
+        shown = f"; the server's certificate: {_described(server)}" if server else ""
         now = datetime.now(UTC)
-        dates = server.dates(now) if server else ""
+        dates = "".join(one.dates(now) for one in _readable([server]))
         if problem.verify_code in (62, 64):
             return (
                 f"the server's certificate is not for {self.host}: SAN mismatch{shown};"
@@ -136,15 +143,19 @@ class Probe:
             )
         if problem.verify_code in (9, 10) and dates:
             return f"the server's certificate is not good now: {dates}{shown}"
-        authorities = x509.certificates(material.ca)
+        authorities = _readable(x509.encoded(material.ca))
         stale = [one for one in authorities if one.dates(now)]
         if problem.verify_code in (9, 10) and stale:
             return f"the CA in {label}: {stale[0].dates(now)} ({stale[0].described()})"
         subjects = "; ".join(one.subject for one in authorities[:5])
+        if not material.ca:
+            label += " (no etcdCACertFile is set)"
+        elif subjects:
+            label += f", which holds {subjects}"
+        else:
+            label += ", which holds no certificate that can be read"
         return (
-            f"the server's certificate is not signed by {label}"
-            + (f", which holds {subjects}" if subjects else " (no etcdCACertFile is set)")
-            + f" ({problem.verify_message}){shown}"
+            f"the server's certificate is not signed by {label} ({problem.verify_message}){shown}"
         )
 
     def _refused(self, problem: ssl.SSLError, material: Material) -> str:
@@ -159,15 +170,18 @@ class Probe:
                 " etcdCertFile and etcdKeyFile (ETCD_CERT_FILE, ETCD_KEY_FILE)"
             )
         label = labels(self.config)["cert"]
-        own = x509.certificates(material.cert)[0]
+        refused = f"the server refused the client certificate {label} ({said})"
+        der = x509.encoded(material.cert)[0]
+        try:
+            own = x509.parse(der)
+        except ValueError as unreadable:
+            return f"{refused}, which cannot be read: {unreadable}"
         why = own.dates(datetime.now(UTC))
         if not why and own.purposes and not {"clientAuth", "any"} & set(own.purposes):
             why = f"its purposes are {', '.join(own.purposes)}, without clientAuth"
         if not why:
             why = f"perhaps its issuer ({own.issuer}) is not in the server's --trusted-ca-file"
-        return (
-            f"the server refused the client certificate {label} ({said}): {why}; {own.described()}"
-        )
+        return f"{refused}: {why}; {own.described()}"
 
     def _error(self, text: str) -> Finding:
         return Finding("error", self.endpoint, text)
@@ -195,6 +209,23 @@ async def _first_word(reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     if not heard:
         raise EOFError("end of stream")
     return True
+
+
+def _described(der: bytes) -> str:
+    """One certificate in a line, or why it cannot be read; empty for none."""
+    try:
+        return x509.parse(der).described() if der else ""
+    except ValueError as problem:
+        return f"a certificate that cannot be read: {problem}"
+
+
+def _readable(ders: Iterable[bytes]) -> list[Certificate]:
+    """Those of the certificates that can be read."""
+    read: list[Certificate] = []
+    for der in ders:
+        with suppress(ValueError):
+            read.append(x509.parse(der))
+    return read
 
 
 def _context(material: Material) -> ssl.SSLContext:

@@ -2,9 +2,10 @@
 
 The TLS libraries say that a certificate "failed verification". To mend it, an operator needs its
 subject, issuer, dates and names, which the package `cryptography` reads. Trust is decided by the
-TLS library alone, never by this file. Bytes that are no certificate raise ValueError.
+TLS library alone, never by this file. What `cryptography` cannot read raises ValueError, and
+OpenSSL may still take it. Of malformed extensions none is read: the rest of the certificate is.
 
-Tested in tests/libcalico/test_tls.py against openssl(1).
+Tested in tests/libcalico/test_tls.py against openssl(1), and in tests/libcalico/test_x509.py.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from cryptography import x509
 
+KINDS = ("CERTIFICATE", "X509 CERTIFICATE")
+"""The labels of the PEM parts that hold a certificate and nothing else."""
 _PEM = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----\s*(.*?)-----END \1-----", re.DOTALL)
 _PURPOSE_NAMES = {
     "1.3.6.1.5.5.7.3.1": "serverAuth",
@@ -30,7 +33,10 @@ _PURPOSE_NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """One certificate. `names` are `DNS:...` and `IP:...`; `purposes` empty means any."""
+    """One certificate. `names` are `DNS:...` and `IP:...`; `purposes` empty means any.
+
+    Both are empty where an extension is malformed.
+    """
 
     subject: str
     issuer: str
@@ -74,27 +80,33 @@ def pem_parts(text: bytes) -> list[tuple[str, bytes]]:
 
 
 def certificates(text: bytes) -> list[Certificate]:
-    """All certificates of a PEM text, in order. Raises ValueError."""
-    return [parse(der) for label, der in pem_parts(text) if label.endswith("CERTIFICATE")]
+    """All certificates of a PEM text, in order. Raises ValueError if one cannot be read."""
+    return [parse(der) for der in encoded(text)]
+
+
+def encoded(text: bytes) -> list[bytes]:
+    """The DER of every certificate of a PEM text, in order. Raises ValueError as `pem_parts`."""
+    return [der for label, der in pem_parts(text) if label in KINDS]
 
 
 def parse(der: bytes) -> Certificate:
     """A certificate from DER. Raises ValueError for anything else."""
-    # 35 ms and 11 MB: only a program that shows certificates pays for it.
+    # 35 ms and 11 MB: a program that shows certificates pays for it, and an agent when its first
+    # connection by TLS fails, for the reason.
     from cryptography import x509
 
     try:
         # What it deprecates, such as serial number 0, is no matter of who reads it here.
         with warnings.catch_warnings(action="ignore"):
             return _certificate(x509.load_der_x509_certificate(der))
-    except (x509.InvalidVersion, x509.DuplicateExtension, x509.UnsupportedGeneralNameType) as error:
+    except x509.InvalidVersion as error:
         raise ValueError(f"not a certificate: {error}") from None
 
 
 def _certificate(certificate: x509.Certificate) -> Certificate:
     from cryptography.x509 import BasicConstraints, ExtendedKeyUsage, SubjectAlternativeName
 
-    extensions = {type(one.value): one.value for one in certificate.extensions}
+    extensions = {type(one.value): one.value for one in _extensions(certificate)}
     alternatives = extensions.get(SubjectAlternativeName, ())
     purposes = [usage.dotted_string for usage in extensions.get(ExtendedKeyUsage, ())]
     constraints = extensions.get(BasicConstraints)
@@ -107,6 +119,16 @@ def _certificate(certificate: x509.Certificate) -> Certificate:
         tuple(_PURPOSE_NAMES.get(purpose, purpose) for purpose in purposes),
         constraints is not None and constraints.ca,
     )
+
+
+def _extensions(certificate: x509.Certificate) -> x509.Extensions:
+    """The extensions; none where one is malformed, since OpenSSL takes such a certificate."""
+    from cryptography import x509
+
+    try:
+        return certificate.extensions
+    except (ValueError, x509.DuplicateExtension, x509.UnsupportedGeneralNameType):
+        return x509.Extensions([])
 
 
 def _alternative(name: x509.GeneralName) -> str:

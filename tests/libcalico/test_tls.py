@@ -24,6 +24,7 @@ from libcalico.datastore import connect, tls, tls_probe, x509
 from libcalico.datastore.etcd import outages
 from libcalico.errors import CertificateProblem, DatastoreUnavailable, InvalidValue
 from libcalico.model import ResourceKey
+from tests.support import malformed_certificates
 from tests.support.certificates import Authority, Pair
 from tests.support.etcd import CALL, Etcd, free_ports
 from tests.support.patience import HANG
@@ -268,6 +269,10 @@ CLIENTS: dict[str, tuple[Callable[[World], dict[str, str]], list[str]]] = {
         lambda w: files_of(w.ca.issue("c-server", usage="serverAuth")),
         ["refused the client certificate", "serverAuth, without clientAuth"],
     ),
+    "unreadable": (
+        lambda w: files_of(malformed_certificates.make(w.folder, "a name in T61")),
+        ["refused the client certificate", "which cannot be read"],
+    ),
 }
 
 
@@ -409,6 +414,19 @@ def test_inspection_tells_dates_before_they_matter(world: World) -> None:
     assert {one.level for one in late} == {"error"}
     assert "expired" in late[0].text
     assert tls.inspect(replace(chosen, etcd_endpoints="http://127.0.0.1:1")) == []
+
+
+def test_inspection_says_which_certificate_cannot_be_read(tmp_path: Path) -> None:
+    for case, wanted in (("an x400Address", "ok"), ("a name in T61", "error")):
+        pair = malformed_certificates.make(tmp_path, case)
+        chosen = DatastoreConfig(
+            etcd_endpoints="https://127.0.0.1:1",
+            cert_file=str(pair.cert),
+            key_file=str(pair.key),
+        )
+        (only,) = tls.inspect(chosen)
+        assert (only.level, only.subject) == (wanted, str(pair.cert))
+        assert ("cannot be read" in only.text) == (wanted == "error")
 
 
 def test_a_certificate_reads_as_openssl_reads_it(world: World) -> None:
