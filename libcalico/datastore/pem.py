@@ -70,7 +70,7 @@ def _chain(text: bytes, label: str, what: str) -> None:
     """Refuse a text in which OpenSSL finds no certificate, or a damaged one."""
     try:
         kinds = [kind for kind, _ in x509.pem_parts(text)]
-        certified = any(kind.endswith("CERTIFICATE") for kind in kinds)
+        certified = any(kind in x509.KINDS for kind in kinds)
         if certified:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             context.load_verify_locations(cadata=text.decode("ascii", errors="ignore"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -40,3 +41,18 @@ def test_the_key_of_another_is_refused_with_a_malformed_certificate(
     assert f"{pair.cert} (" in str(problem.value)
     assert said in str(problem.value)
     assert problem.value.subject == str(other.key)
+
+
+def test_a_trusted_certificate_of_openssl_is_named_as_what_it_is(tmp_path: Path) -> None:
+    pair, trusted = malformed.make(tmp_path), tmp_path / "trusted.pem"
+    subprocess.run(["openssl", "x509", "-in", pair.cert, "-trustout", "-out", trusted], check=True)
+    with pytest.raises(CertificateProblem) as problem:
+        pem.settle(config(trusted, pair.key))
+    assert "has no certificate: it holds TRUSTED CERTIFICATE" in str(problem.value)
+
+
+@pytest.mark.parametrize("kind", ["CERTIFICATE", "X509 CERTIFICATE"])
+def test_the_old_label_of_a_certificate_is_taken(tmp_path: Path, kind: str) -> None:
+    pair = malformed.make(tmp_path)
+    pair.cert.write_text(pair.cert.read_text().replace("CERTIFICATE", kind))
+    assert pem.settle(config(pair.cert, pair.key)).ca == pair.cert.read_bytes()
