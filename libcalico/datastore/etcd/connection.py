@@ -5,7 +5,8 @@ is drawn by lot, so that the nodes of a cluster spread over its members. A read 
 another endpoint. A write is sent only over a channel that is up, and is repeated only where
 it cannot happen twice: when it certainly was not carried out, or when every change of it is
 guarded, so that the second of two fails its guards. A lost answer whose write may have
-happened is reported, never guessed (ETCD-1). A member that lost its leader says so at once.
+happened is reported, never guessed (ETCD-1). An answer that cannot be read is a lost one. A member
+that lost its leader says so at once.
 
 Certificates that were renewed on disk are taken up when a connection fails. When no member
 answers, TLS is looked into (libcalico/datastore/tls.py) before the error is raised.
@@ -14,7 +15,8 @@ Invariant ETCD-1: a write that may have been carried out is not sent again, unle
 of it make the second one fail.
 
 grpc.aio wants one event loop per process and no fork after its start.
-Tested in tests/libcalico/test_etcd_failover.py, test_etcd_auth.py and test_tls.py there.
+Tested in tests/libcalico/test_etcd_connection.py, test_etcd_failover.py, test_etcd_auth.py and
+test_tls.py there.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from google.protobuf.message import DecodeError
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore.etcd.direct_call import Unanswered
 from libcalico.datastore.etcd.failures import (
+    UNREADABLE,
     NotSent,
     error_of,
     gone,
@@ -279,12 +282,19 @@ class Connection:
         loop = asyncio.get_running_loop()
         end = loop.time() + share
         await link.ready(share)
-        return await self.logged_in(link, call, request, max(0.1, end - loop.time()))
+        answer = await self.logged_in(link, call, request, max(0.1, end - loop.time()))
+        if answer is None:
+            self.forget(link)
+            raise NotSent(UNREADABLE)
+        return answer
 
     async def logged_in(
         self, link: Link, call: Callable[[Link], Call[Q, A]], request: Q, share: float
-    ) -> A:
-        """Make one call on one endpoint, and once more with a new login if the old has ended."""
+    ) -> A | None:
+        """Make one call on one endpoint, and once more with a new login if the old has ended.
+
+        None for an answer that cannot be read.
+        """
         loop = asyncio.get_running_loop()
         start = loop.time()
         metadata = await self._login.ready_metadata(link, share)
@@ -338,16 +348,20 @@ class _Write:
         left = max(0.1, self._deadline - asyncio.get_running_loop().time())
         share = min(left, PATIENCE) if self._guarded else left
         try:
-            return await self._connection.logged_in(link, _txn, self.request, share)
+            answer = await self._connection.logged_in(link, _txn, self.request, share)
+            if answer is not None:
+                return answer
+            reason, refused = UNREADABLE, False
         except grpc.aio.AioRpcError as problem:
             if not gone(problem):
                 raise
-            self._connection.forget(link)
-            if not not_applied(problem):
-                self.doubt = f"etcd at {link.endpoint} ({why(problem)})"
-                if not self._guarded:
-                    raise DatastoreUnavailable(self.doubt) from None
-            raise NotSent(why(problem)) from None
+            reason, refused = why(problem), not_applied(problem)
+        self._connection.forget(link)
+        if not refused:
+            self.doubt = f"etcd at {link.endpoint} ({reason})"
+            if not self._guarded:
+                raise DatastoreUnavailable(self.doubt)
+        raise NotSent(reason)
 
 
 def _txn(link: Link) -> Call[pb.TxnRequest, pb.TxnResponse]:
@@ -358,4 +372,4 @@ def _response(message: bytes) -> pb.TxnResponse:
     try:
         return pb.TxnResponse.FromString(message)
     except DecodeError:
-        raise Unanswered("an answer that cannot be read", sent=True) from None
+        raise Unanswered(UNREADABLE, sent=True) from None

@@ -23,9 +23,12 @@ from libcalico.errors import (
 GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 """Another endpoint, or a later time, may give another answer."""
 
+UNREADABLE = "an answer that cannot be read"
+"""Why there is no answer where gRPC gives None: there was one, and it is no message of etcd's."""
+
 
 class NotSent(Exception):
-    """The request has certainly not been carried out.
+    """The request has certainly not been carried out, or may be carried out twice.
 
     `refused`: the connection failed. `connected`: there was a connection, so TLS is not at fault.
     """

@@ -49,8 +49,11 @@ class Call(Protocol[Request, Answer]):
 
     def __call__(
         self, request: Request, *, timeout: float, metadata: Metadata = ()
-    ) -> Awaitable[Answer]:
-        """Call it; `timeout` in seconds. Raises grpc.aio.AioRpcError."""
+    ) -> Awaitable[Answer | None]:
+        """Call it; `timeout` in seconds. Raises grpc.aio.AioRpcError.
+
+        None where etcd answered, and gRPC could not decode the answer.
+        """
 
 
 class Link:

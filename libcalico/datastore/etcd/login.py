@@ -10,7 +10,7 @@ import asyncio
 import grpc.aio
 
 from libcalico.apiconfig import DatastoreConfig
-from libcalico.datastore.etcd.failures import NotSent, gone, login_not_needed, why
+from libcalico.datastore.etcd.failures import UNREADABLE, NotSent, gone, login_not_needed, why
 from libcalico.datastore.etcd.link import Link
 from libcalico.datastore.etcd.proto import etcd_pb2 as pb
 
@@ -59,4 +59,6 @@ class Login:
             if gone(problem):
                 raise NotSent(why(problem)) from None
             raise
+        if answer is None:
+            raise NotSent(UNREADABLE)
         return answer.token

@@ -26,7 +26,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from libcalico.datastore.etcd.connection import Connection
-from libcalico.datastore.etcd.failures import error_of, gone
+from libcalico.datastore.etcd.failures import UNREADABLE, error_of, gone
 from libcalico.datastore.etcd.link import Link
 from libcalico.datastore.etcd.message_stream import Broken, Stream
 from libcalico.datastore.etcd.position import foreign, replaced
@@ -158,8 +158,10 @@ async def _read(call: grpc.aio.StreamStreamCall | Stream) -> pb.WatchResponse:
         try:
             return pb.WatchResponse.FromString(await call.read())
         except DecodeError:
-            raise Broken("an answer that cannot be read") from None
-    response: pb.WatchResponse = await call.read()
+            raise Broken(UNREADABLE) from None
+    response: pb.WatchResponse | None = await call.read()
     if response is grpc.aio.EOF:
         raise DatastoreUnavailable("etcd ended the watch")
+    if response is None:
+        raise Broken(UNREADABLE)
     return response
