@@ -16,7 +16,6 @@ Tested against a real etcd in tests/libcalico/test_etcd_store.py.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from typing import Protocol
 
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore import built_in
@@ -59,14 +58,6 @@ from libcalico.model.keys import Key
 
 _NEVER = 2**62
 """A revision that nothing was ever written at."""
-
-
-class _Answer(Protocol):
-    """An answer of etcd's. Its header says at which revision, and of which cluster."""
-
-    @property
-    def header(self) -> pb.ResponseHeader:
-        """The member's view of the cluster."""
 
 
 class EtcdDatastore:
