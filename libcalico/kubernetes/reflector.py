@@ -93,7 +93,10 @@ class Reflector(Generic[T]):
         self.lists = 0
 
     async def run(self) -> None:
-        """Follow until cancelled. `on_status` is called when `connected` or `broken` may change."""
+        """Follow until cancelled.
+
+        `on_status` is called when `connected`, `error` or `broken` may change.
+        """
         while True:
             try:
                 if not self._revision:
