@@ -38,7 +38,11 @@ class ResourceKey(NamedTuple, Generic[V]):
 
     @classmethod
     def to(cls, kind: type[T], name: str, namespace: str = "") -> ResourceKey[T]:
-        """The key of a resource by its type: `ResourceKey.to(IPPool, "default")`."""
+        """The key of a resource of a type that is called as its kind.
+
+        `ResourceKey.to(IPPool, "default")`; not `BlockAffinityResource`, whose kind is
+        `BlockAffinity`.
+        """
         return ResourceKey(kind.__name__, name, namespace)
 
     def __str__(self) -> str:
