@@ -23,7 +23,10 @@ _FAMILY_ONLY_PORTS = 7  # AF_BRIDGE: a port left its bridge, the link stays
 
 
 class LinkRemovals(Closing):
-    """Calls `left` for each link of this namespace that ends. Use inside a running event loop."""
+    """Calls `left` for each link of this namespace that ends. Use inside a running event loop.
+
+    If its socket fails, it calls `left` with None, closes itself, and the loop reports the error.
+    """
 
     def __init__(self, left: Callable[[Link | None], None]) -> None:
         self._left = left
@@ -36,14 +39,17 @@ class LinkRemovals(Closing):
         self._loop.add_reader(self._socket.fileno(), self._readable)
 
     def _readable(self) -> None:
-        try:
-            datagrams = list(self._socket.read_waiting())
-        except OSError:
-            self.close()
-            raise
-        for messages in datagrams:
-            if not self._open:
+        datagrams = self._socket.read_waiting()
+        while self._open:
+            # Each is reported before the next is read: an error there loses none of them.
+            try:
+                messages = next(datagrams)
+            except StopIteration:
                 return
+            except OSError:
+                self.close()
+                self._left(None)
+                raise
             if messages is None:
                 self._left(None)
             for kind, _, _, body in messages or ():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import time
 from collections.abc import Iterator
 
@@ -82,3 +83,35 @@ def test_a_port_that_leaves_its_bridge_stays(space: Namespace) -> None:
     space.run("ip", "-batch", "-", input="\n".join((*lines, "")))
     names, _, _ = asyncio.run(heard(space, ["d1"], ("ip", "link", "set", "d0", "nomaster")))
     assert names == ["d1"]
+
+
+def test_a_socket_that_fails_loses_no_end_that_it_gave(space: Namespace) -> None:
+    space.run("ip", "link", "add", "d0", "type", "bridge")
+
+    async def reported() -> tuple[list[str | None], object]:
+        ended: list[str | None] = []
+        failed = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, context: failed.set_result(context["exception"])
+        )
+        with netns.run_in(
+            space.fd, lambda: LinkRemovals(lambda link: ended.append(link.name if link else None))
+        ) as departures:
+            receive, failures = departures._socket.receive, iter((None, errno.EIO))
+
+            def broken() -> bytes:
+                if number := next(failures):
+                    raise OSError(number, "the socket is broken")
+                return receive()
+
+            departures._socket.receive = broken  # type: ignore[method-assign]
+            space.run("ip", "link", "delete", "d0")
+            async with asyncio.timeout(patient(20)):
+                error = await failed
+            assert departures._socket.fileno() == -1, "closed"
+        return ended, error
+
+    ended, error = asyncio.run(reported())
+    assert ended == ["d0", None]
+    assert isinstance(error, OSError)
+    assert error.errno == errno.EIO
