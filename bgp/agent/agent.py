@@ -37,9 +37,9 @@ from bgp.peering import reflectors
 from bgp.peering.passwords import PasswordSource
 from bgp.peering.peering import Plan, Settings
 from bgp.peering.planned import PlannedPeer
-from bgp.sessions.graceful_restart import START_DEADLINE, StartGate
+from bgp.sessions.graceful_restart import START_DEADLINE, InitialConvergence
 from bgp.sessions.metrics import Metrics
-from bgp.sessions.probing import Doctor
+from bgp.sessions.probing import SessionProber
 from bgp.sessions.sessions import Sessions
 from bgp.sessions.status import StatusDocument, Writer
 from bgp.speaker.interface import Event, IPAddress, Speaker, SpeakerFailed
@@ -90,10 +90,10 @@ class Agent:
         self.writer = Writer(self.describe)
         self.metrics = Metrics()
         self.speaker, self.publisher = speaker, publisher
-        self.gate = StartGate(_now(), start_deadline)
+        self.gate = InitialConvergence(_now(), start_deadline)
         self.sessions = Sessions(self.routing, self.gate, self.metrics)
         self.handover = handover or MakeBeforeBreak()
-        self.doctor = Doctor(self.sessions, self.writer.changed)
+        self.doctor = SessionProber(self.sessions, self.writer.changed)
         self.control: ControlServer | None = None
         self.started = self.configured = now_text()
         self._memory = memory or SavedDecisions(None)

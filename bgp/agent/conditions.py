@@ -14,7 +14,7 @@ from bgp.cluster.view import ClusterView
 from bgp.decide.decision_state import DecisionState
 from bgp.decide.make_before_break import MakeBeforeBreak
 from bgp.decide.routing import Routing
-from bgp.sessions.probing import Doctor
+from bgp.sessions.probing import SessionProber
 from bgp.speaker.interface import Speaker
 from libcalico.model.enforcement.lacking import Lacking
 
@@ -23,7 +23,7 @@ class Parts(Protocol):
     """The parts of the agent that have conditions."""
 
     control: ControlServer | None
-    doctor: Doctor
+    doctor: SessionProber
     handover: MakeBeforeBreak
     lacking: Lacking
     decisions: DecisionState

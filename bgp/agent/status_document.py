@@ -13,9 +13,9 @@ from bgp.decide.make_before_break import MakeBeforeBreak
 from bgp.decide.routing import Routing
 from bgp.peering.peering import Plan
 from bgp.peering.planned import PlannedPeer
-from bgp.sessions.graceful_restart import StartGate
+from bgp.sessions.graceful_restart import InitialConvergence
 from bgp.sessions.metrics import Metrics
-from bgp.sessions.probing import Doctor
+from bgp.sessions.probing import SessionProber
 from bgp.sessions.sessions import Sessions
 from bgp.sessions.status import PeerEntry, StatusDocument
 from bgp.speaker.interface import IPAddress, Speaker
@@ -31,9 +31,9 @@ class Parts(Protocol):
     routing: Routing
     sessions: Sessions
     handover: MakeBeforeBreak
-    gate: StartGate
+    gate: InitialConvergence
     metrics: Metrics
-    doctor: Doctor
+    doctor: SessionProber
     speaker: Speaker
     publisher: Publisher
     felix: FelixReports

@@ -164,7 +164,7 @@ class Helper:
         return float(given or OWN_RESTART_TIME)
 
 
-class StartGate:
+class InitialConvergence:
     """Whether all peers have spoken since we started: then the first snapshot is complete.
 
     Passed once, it stays passed. A peer without graceful restart counts as done when it has
@@ -177,9 +177,9 @@ class StartGate:
         self._seen: set[tuple[IPAddress, Family]] = set()
         self.lacking = self.passed = False
 
-    def same_time(self) -> StartGate:
+    def same_time(self) -> InitialConvergence:
         """Another gate with the same deadline."""
-        return StartGate(self._end, 0.0)
+        return InitialConvergence(self._end, 0.0)
 
     def expect(self, peers: Collection[tuple[IPAddress, Family]]) -> None:
         """The sessions to wait for: called when the plan is known, and when it changes."""

@@ -74,7 +74,7 @@ class _Watched:
     running: asyncio.Task[None] | None = None
 
 
-class Doctor:
+class SessionProber:
     """Keeps `diagnoses`, of each session that has one, up to date."""
 
     def __init__(self, sessions: Sessions, changed: Callable[[], None]) -> None:

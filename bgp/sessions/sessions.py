@@ -15,7 +15,7 @@ from dataclasses import replace
 from bgp.decide.routing import Routing
 from bgp.peering.planned import PlannedPeer
 from bgp.routes.bestpath import Source
-from bgp.sessions.graceful_restart import Action, Helper, StartGate, Verb
+from bgp.sessions.graceful_restart import Action, Helper, InitialConvergence, Verb
 from bgp.sessions.metrics import Metrics
 from bgp.sessions.status import ESTABLISHED, PeerStatus
 from bgp.speaker.interface import (
@@ -43,7 +43,7 @@ class Sessions:
     left out: each would wait for the other.
     """
 
-    def __init__(self, routing: Routing, gate: StartGate, metrics: Metrics) -> None:
+    def __init__(self, routing: Routing, gate: InitialConvergence, metrics: Metrics) -> None:
         self._routing, self._metrics = routing, metrics
         self.clients = gate.same_time()
         self._gates = (gate, self.clients)

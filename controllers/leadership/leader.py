@@ -27,7 +27,7 @@ from enum import Enum
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from controllers.leadership.beside import Beside
+from controllers.leadership.side_loop import SideLoop
 from libcalico.errors import MuslinError
 from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.errors import Conflict, KubernetesError, ObjectNotFound
@@ -115,14 +115,14 @@ class Elector:
 
         Raises LostLease, after the work was cancelled, when it could not be renewed.
         """
-        with Beside("lease") as beside:
+        with SideLoop("lease") as beside:
             try:
                 await beside.do(self._acquire())
                 await self._lead(beside, work)
             finally:
                 await beside.do(self._client.close())
 
-    async def _lead(self, beside: Beside, work: Callable[[], Awaitable[None]]) -> None:
+    async def _lead(self, beside: SideLoop, work: Callable[[], Awaitable[None]]) -> None:
         holding = tasks.start(_done(lambda: beside.do(self._hold())), "lease")
         self.leading = True
         log.info("this process works now", extra={"identity": self.me})

@@ -24,7 +24,7 @@ from typing import TypeVar
 from felix.calc.blocks import BlockFacts
 from felix.calc.nodes import NodeFacts
 from felix.calc.pools import Pool
-from felix.calc.tunnels import Means, Way, way, way_without_pool
+from felix.calc.tunnels import RemoteHop, TunnelSupport, way, way_without_pool
 
 IPNetwork = IPv4Network | IPv6Network
 Source = IPNetwork | str
@@ -51,14 +51,14 @@ class ClusterRoutes:
         pools: Mapping[str, Pool],
     ) -> None:
         self._node, self._blocks, self._nodes, self._pools = node, blocks, nodes, pools
-        self.ways: dict[IPNetwork, Way] = {}
+        self.ways: dict[IPNetwork, RemoteHop] = {}
         self.waiting: dict[IPNetwork, tuple[str, str]] = {}
         """Networks without a way: (node, why)."""
         self.refused: set[IPNetwork] = set()
         """Addresses of tunnels that CLR-3 forbids; `refused_version` grows when they change."""
         self.refused_version = 0
         self._mine: dict[tuple[int, int], set[int]] = defaultdict(set)
-        self._means = Means()
+        self._means = TunnelSupport()
         self._of_source: dict[Source, dict[IPNetwork, str]] = {}
         self._claims: dict[IPNetwork, dict[Source, str]] = defaultdict(dict)
         self._blocks_of: dict[str, set[IPNetwork]] = defaultdict(set)
@@ -97,7 +97,7 @@ class ClusterRoutes:
         """Whether something waits for `settle`."""
         return bool(self._dirty or self._dirty_nodes)
 
-    def settle(self, means: Means, limit: int | None = None) -> set[IPNetwork]:
+    def settle(self, means: TunnelSupport, limit: int | None = None) -> set[IPNetwork]:
         """Bring the ways up to date, of so many blocks and nodes at most; returns the networks
         whose way differs now.
         """
@@ -168,7 +168,7 @@ class ClusterRoutes:
         """Whether the way to a network is another one now."""
         claims = self._claims.get(network)
         self.waiting.pop(network, None)
-        route: Way | str = ""
+        route: RemoteHop | str = ""
         foreign = False
         if claims:
             # A block's word counts before a node's own.
@@ -223,7 +223,7 @@ class ClusterRoutes:
         )
         return max(around, key=lambda pool: pool.network.prefixlen, default=None)
 
-    def _way(self, network: IPNetwork, pool: Pool | None, node: str) -> Way | str:
+    def _way(self, network: IPNetwork, pool: Pool | None, node: str) -> RemoteHop | str:
         me, other = self._nodes.get(self._node, _UNKNOWN), self._nodes.get(node)
         if other is None:
             return "there is no such node" if pool else ""

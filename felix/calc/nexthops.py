@@ -5,7 +5,7 @@ It is looked up, longest prefix first, in the routes that others made (connected
 DHCP), and where an external peer announced something more specific, in that. Several ways
 stay several ways (wall 6).
 
-What was looked at on the way is part of the answer (`Way`): so a change of an external path
+What was looked at on the way is part of the answer (`Resolution`): so a change of an external path
 costs those answers that it concerns, not all.
 
 Invariants:
@@ -33,7 +33,7 @@ _LINK_LOCAL = prefixes.Networks(map(prefixes.parse, ("169.254.0.0/16", "fe80::/1
 _NO_PATHS: frozenset[Prefix] = frozenset()
 
 
-class Way(NamedTuple):
+class Resolution(NamedTuple):
     """The hops by which next hops are reached; none if they are not.
 
     `addresses` were looked up for it, `through` are the external paths that it takes.
@@ -90,7 +90,7 @@ class Resolver:
                 self._lengths = None
         return True
 
-    def way(self, via: Via, own: Prefix | None = None) -> Way:
+    def way(self, via: Via, own: Prefix | None = None) -> Resolution:
         """How next hops are reached; never through `own`, the path that is resolved."""
         addresses: set[bytes] = set()
         through: set[Prefix] = set()
@@ -103,7 +103,7 @@ class Resolver:
             )
         )
         alive = tuple(hop for hop in hops if hop.oif not in self._dead)
-        return Way(alive or hops, frozenset(addresses), frozenset(through))
+        return Resolution(alive or hops, frozenset(addresses), frozenset(through))
 
     def _sizes(self, size: int) -> list[int]:
         if self._lengths is None:

@@ -2,9 +2,9 @@
 
 There may be a hundred thousand paths by a handful of next hops. A path is judged once when it
 changes; next hops are resolved once for all paths. A change of an external path, by which
-others may be resolved, costs the answers that it concerns (`Way`); a change of what all depend on
-(pools, own blocks, the kernel's own routes) goes over what it may concern. What is to be done
-waits in `pending`, so that the main loop may take it in slices.
+others may be resolved, costs the answers that it concerns (`Resolution`). A change of what all
+depend on (pools, own blocks, the kernel's own routes) goes over what it may concern. What is to be
+done waits in `pending`, so that the main loop may take it in slices.
 
 Invariants:
   RMT-1  Once nothing is pending, the result is what a calculation from scratch gives.
@@ -17,7 +17,7 @@ from collections.abc import Iterable, KeysView, Mapping
 from itertools import islice
 
 from felix.calc.learned_routes import PathFacts, PathTable, RouteAcceptance, Via
-from felix.calc.nexthops import Resolver, Way
+from felix.calc.nexthops import Resolution, Resolver
 from linux import prefixes
 from linux.prefixes import Networks, Prefix
 from linux.route_values import NextHop, Route
@@ -39,9 +39,9 @@ class RemoteRoutes:
         self._judge = RouteAcceptance(self._facts)
         self._kernel: tuple[tuple[Route, ...], frozenset[int]] = ((), frozenset())
         self._resolver = Resolver((), {})
-        self._ways: dict[Via, Way] = {}
+        self._ways: dict[Via, Resolution] = {}
         # Of external paths that their next hops would be resolved by.
-        self._own_ways: dict[Prefix, tuple[Via, Way]] = {}
+        self._own_ways: dict[Prefix, tuple[Via, Resolution]] = {}
         self._ways_at_most = _SPARE_WAYS
         self._pending: dict[Prefix, None] = {}
         self._version = 0

@@ -37,7 +37,7 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class RemoteHop:
     """To the next hop `via`: the node's address, or the tunnel's at its end; None: the
     destination is that end itself.
     """
@@ -47,7 +47,7 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
+class TunnelSupport:
     """What this node can do: tunnels that are wanted and that its kernel has, by family.
 
     `told`: whether a speaker tells this node ways to pools without a tunnel.
@@ -58,14 +58,20 @@ class Means:
     told: bool = True
 
 
-def way(network: IPNetwork, pool: Pool, me: NodeFacts, other: NodeFacts, means: Means) -> Way | str:
+def way(
+    network: IPNetwork,
+    pool: Pool,
+    me: NodeFacts,
+    other: NodeFacts,
+    means: TunnelSupport,
+) -> RemoteHop | str:
     """How packets for a network of another node leave; or why there is no way ("": bgp tells)."""
     version = network.version
     node = other.address(version)
     if node is None:
         return f"it has no IPv{version} address"
     near = me.neighbours(node)
-    straight = Way(Kind.STRAIGHT, node)
+    straight = RemoteHop(Kind.STRAIGHT, node)
     for mode, into in ((pool.ipip_mode, _ipip), (pool.vxlan_mode, _vxlan)):
         if mode == ALWAYS or (mode == CROSS_SUBNET and not near):
             return into(network, node, me, other, means)
@@ -79,8 +85,8 @@ def way(network: IPNetwork, pool: Pool, me: NodeFacts, other: NodeFacts, means: 
 
 
 def way_without_pool(
-    network: IPNetwork, me: NodeFacts, other: NodeFacts, means: Means
-) -> Way | str:
+    network: IPNetwork, me: NodeFacts, other: NodeFacts, means: TunnelSupport
+) -> RemoteHop | str:
     """How packets for a network leave whose pool was removed before its pods: as `bgp` says.
 
     Without a speaker straight to neighbours, to others by VXLAN where other pools still ask for
@@ -93,19 +99,27 @@ def way_without_pool(
 
 
 def _ipip(
-    network: IPNetwork, node: IPAddress, me: NodeFacts, other: NodeFacts, means: Means
-) -> Way | str:
+    network: IPNetwork,
+    node: IPAddress,
+    me: NodeFacts,
+    other: NodeFacts,
+    means: TunnelSupport,
+) -> RemoteHop | str:
     if network.version != 4 or not means.ipip:
         return ""
     if means.told and other.ipip is None:
         # It has not said that it unwraps; what bgp tells serves until it does.
         return ""
-    return Way(Kind.IPIP, node)
+    return RemoteHop(Kind.IPIP, node)
 
 
 def _vxlan(
-    network: IPNetwork, node: IPAddress, me: NodeFacts, other: NodeFacts, means: Means
-) -> Way | str:
+    network: IPNetwork,
+    node: IPAddress,
+    me: NodeFacts,
+    other: NodeFacts,
+    means: TunnelSupport,
+) -> RemoteHop | str:
     if network.version not in means.vxlan:
         return ""
     far = other.vtep(network.version)
@@ -115,4 +129,6 @@ def _vxlan(
         # Said of this node once, not of every other (felix.dataplane.devices.tunnels).
         return ""
     host = network.prefixlen == network.max_prefixlen
-    return Way(Kind.VXLAN, None if host and network.network_address == far.address else far.address)
+    return RemoteHop(
+        Kind.VXLAN, None if host and network.network_address == far.address else far.address
+    )

@@ -30,6 +30,7 @@ from felix.rules.model import (
     Mark,
     Masquerade,
     Net,
+    Nflog,
     Nothing,
     NoTrack,
     OutInterface,
@@ -42,7 +43,6 @@ from felix.rules.model import (
     SetMark,
     Side,
     SourceNat,
-    Tell,
 )
 
 _PROTOCOL_NAMES = {6: "tcp"}
@@ -126,7 +126,7 @@ def _action(action: Action) -> str:
             return f"--jump MARK --set-mark {_hex(value)}/{mask:#x}"
         case Log(prefix, level):
             return f'--jump LOG --log-prefix "{prefix}" --log-level {level}'
-        case Tell(group, prefix, size):
+        case Nflog(group, prefix, size):
             return (
                 f'--jump NFLOG --nflog-group {group} --nflog-prefix "{prefix}" --nflog-size {size}'
             )

@@ -233,7 +233,7 @@ class Log:
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
+class Nflog:
     """Hand the packet's first `size` bytes to the readers of an NFLOG group and go on."""
 
     group: int
@@ -259,7 +259,7 @@ Action = (
     | SourceNat
     | DestinationNat
     | Log
-    | Tell
+    | Nflog
     | Nothing
 )
 

@@ -24,7 +24,7 @@ import re
 from dataclasses import dataclass
 
 from felix.rules import names
-from felix.rules.model import Condition, Limit, Rule, Tell
+from felix.rules.model import Condition, Limit, Nflog, Rule
 from libcalico.model.keys import ResourceKey
 
 INGRESS_GROUP, EGRESS_GROUP = 1, 2
@@ -73,7 +73,7 @@ def by_profiles(*, ingress: bool) -> str:
 def telling(prefix: str, match: tuple[Condition, ...], *, ingress: bool) -> Rule:
     """The nflog rule, to stand before the rule that denies the same packets."""
     group = INGRESS_GROUP if ingress else EGRESS_GROUP
-    return Rule(Tell(group, prefix), (*match, LIMIT))
+    return Rule(Nflog(group, prefix), (*match, LIMIT))
 
 
 def read(prefix: str) -> Denial | None:

@@ -40,6 +40,7 @@ from felix.rules.model import (
     Mark,
     Masquerade,
     Net,
+    Nflog,
     Nothing,
     NoTrack,
     OutInterface,
@@ -52,7 +53,6 @@ from felix.rules.model import (
     SetMark,
     Side,
     SourceNat,
-    Tell,
 )
 from linux.nftables import Code, Hook
 from linux.nftables import expressions as x
@@ -205,7 +205,7 @@ def _pack_action(action: Action, family: Family, layer: str) -> list[bytes]:
             return [st.set_mark(value, mask)]
         case Log(prefix, level):
             return [st.log(prefix, level)]
-        case Tell(group, prefix, size):
+        case Nflog(group, prefix, size):
             return [st.log_to_group(prefix, group, size)]
         case Nothing():
             return []

@@ -24,7 +24,7 @@ from bgp.routes.communities import Tags
 from bgp.routes.export_policy import offers
 from bgp.speaker.interface import Family
 from felix.calc.graph import Calculator
-from felix.calc.tunnels import Means
+from felix.calc.tunnels import TunnelSupport
 from ipam.admin import overlap
 from ipam.admin.tunnel_decision import Action, asking, decide
 from ipam.admin.tunnels import VXLAN
@@ -77,7 +77,7 @@ def test_13116_a_nodes_address_inside_a_block_is_no_pods(modes: dict[str, Any]) 
     value = Block(cidr=str(cidr), affinity="host:other", allocations=[None] * 256)
     calc.update(BlockKey(cidr), value)
     for told in (True, False):
-        calc.cluster.settle(Means(told=told))
+        calc.cluster.settle(TunnelSupport(told=told))
         assert (cidr in calc.cluster.ways) is (bool(modes) or not told)
         assert ip_network("10.65.1.1/32") not in calc.cluster.ways
     assert calc.facts.host_members(4) == {"10.65.9.9", "10.65.1.1"}
@@ -152,7 +152,7 @@ def test_13844_a_borrowed_address_leads_to_its_borrower(tunnel: str) -> None:
         attributes=[Attribute("h", {"node": "borrower"})],
     )
     calc.update(BlockKey(cidr), value)
-    calc.cluster.settle(Means())
+    calc.cluster.settle(TunnelSupport())
     vias = {net: str(way.via) for net, way in calc.cluster.ways.items() if net in (cidr, lent)}
     ends = {"vxlanMode": "10.65.9.{}", "ipipMode": "10.99.{}.1"}
     wanted = {cidr: ends[tunnel].format(2), lent: ends[tunnel].format(3)} if tunnel else {}

@@ -12,7 +12,7 @@ import pytest
 from bgp.cluster.view import ClusterView
 from cni.node.cluster import Cluster
 from felix.calc.graph import Calculator
-from felix.calc.tunnels import Kind, Means
+from felix.calc.tunnels import Kind, TunnelSupport
 from ipam.admin import library
 from ipam.admin.library import AssignRequest
 from ipam.admin.tunnels import VXLAN
@@ -32,7 +32,7 @@ KINDS = ("IPPool", "Node", "Block", "BlockAffinity")
 
 def routed(calc: Calculator, view: ClusterView) -> object:
     """What this node programs and tells of others' pods."""
-    calc.cluster.settle(Means())
+    calc.cluster.settle(TunnelSupport())
     facts = calc.path_facts(frozenset())
     return dict(calc.cluster.ways), facts, calc.facts.pool_members(4), dict(view.pools)
 

@@ -20,7 +20,7 @@ from typing import Any, cast
 from felix.agent import Agent
 from felix.calc.graph import selections
 from felix.dataplane.rules.backend import Tables
-from felix.dataplane.rules.desired import Desire
+from felix.dataplane.rules.desired import DesiredRules
 from felix.dataplane.rules.ipsets import Sets
 from felix.dataplane.turn.cooperative_steps import in_slices
 from felix.rules.dispatch import Bins
@@ -106,7 +106,7 @@ class SnapshotFelix:
         self.store = store
         self.tables = Wanted()
         self.sets = Sets(frozenset(FAMILIES), 1 << 20, cast("Any", object()))
-        self.desire = Desire(frozenset(FAMILIES), cast("Tables", self.tables), self.sets)
+        self.desire = DesiredRules(frozenset(FAMILIES), cast("Tables", self.tables), self.sets)
 
     async def read(self) -> None:
         """Until the datastore has been read whole."""

@@ -13,7 +13,7 @@ from bgp.sessions.graceful_restart import (
     SETTLE_TIME,
     Action,
     Helper,
-    StartGate,
+    InitialConvergence,
     Verb,
 )
 from bgp.speaker.interface import DownReason, Family, PeerOpen
@@ -175,14 +175,14 @@ def test_nothing_is_kept_for_ever(story: list[tuple[str, float]]) -> None:
 
 
 def test_no_peers_open_at_once() -> None:
-    gate = StartGate(0)
+    gate = InitialConvergence(0)
     assert not gate.check(100)  # the plan is not known: felix keeps what the kernel has
     gate.expect([])
     assert gate.check(0)
 
 
 def test_waits_for_every_family_of_every_peer() -> None:
-    gate = StartGate(0, deadline=60)
+    gate = InitialConvergence(0, deadline=60)
     gate.expect([(P, V4), (P, V6), (Q, V4)])
     gate.up(P, True, 1)
     for peer, family in ((P, V4), (Q, V4)):
@@ -197,7 +197,7 @@ def test_waits_for_every_family_of_every_peer() -> None:
 
 
 def test_a_dead_peer_delays_only_so_long() -> None:
-    gate = StartGate(0, deadline=60)
+    gate = InitialConvergence(0, deadline=60)
     gate.expect([(P, V4)])
     assert gate.next_check() == 60
     assert not gate.check(59)
@@ -206,7 +206,7 @@ def test_a_dead_peer_delays_only_so_long() -> None:
 
 
 def test_a_peer_without_graceful_restart() -> None:
-    gate = StartGate(0)
+    gate = InitialConvergence(0)
     gate.expect([(P, V4)])
     gate.up(P, False, 2)
     assert gate.next_check() == 2 + SETTLE_TIME
@@ -215,7 +215,7 @@ def test_a_peer_without_graceful_restart() -> None:
 
 
 def test_a_peer_that_cannot_be_configured_yet_delays_as_one_that_does_not_come_up() -> None:
-    gate = StartGate(0, deadline=60)
+    gate = InitialConvergence(0, deadline=60)
     gate.lacking = True
     gate.expect([])
     assert not gate.check(59)
@@ -225,7 +225,7 @@ def test_a_peer_that_cannot_be_configured_yet_delays_as_one_that_does_not_come_u
 
 def test_a_settled_peer_asks_for_no_further_look() -> None:
     """Its moment has passed, and the gate waits for another: nobody shall look in a circle."""
-    gate = StartGate(0, deadline=60)
+    gate = InitialConvergence(0, deadline=60)
     gate.expect([(P, V4), (Q, V4)])
     gate.up(P, graceful=False, now=0)
     assert gate.next_check() == 5.0

@@ -88,7 +88,7 @@ POINTS = [
         after felix.agent:Agent.apply_batch
         before felix.dataplane.rules.manager:RulesManager._open
         after felix.dataplane.rules.manager:RulesManager._open
-        after felix.dataplane.rules.desired:Desire.update
+        after felix.dataplane.rules.desired:DesiredRules.update
         before felix.dataplane.rules.ipsets:Sets.commit
         after felix.dataplane.rules.ipsets:Sets.commit
         before Tables.commit
@@ -104,7 +104,7 @@ POINTS = [
         "more",
         """
         before felix.agent:Agent.apply_batch
-        after felix.dataplane.rules.desired:Desire.update
+        after felix.dataplane.rules.desired:DesiredRules.update
         after KernelSets.create
         before KernelSets.add
         after KernelSets.add
@@ -123,7 +123,7 @@ POINTS = [
         "less",
         """
         after felix.agent:Agent.apply_batch
-        after felix.dataplane.rules.desired:Desire.update
+        after felix.dataplane.rules.desired:DesiredRules.update
         before KernelSets.delete
         after KernelSets.delete
         before Table.write

@@ -27,7 +27,7 @@ from felix.calc.cluster_facts import ClusterFacts
 from felix.calc.encapsulation import Encapsulation
 from felix.calc.nodes import IPAddress, NodeFacts, Vtep
 from felix.calc.pools import Pool
-from felix.calc.tunnels import Means
+from felix.calc.tunnels import TunnelSupport
 from felix.config.parameters import Config
 from felix.dataplane.devices.mtu import IPIP, VXLAN, VXLAN_HEADER, VXLAN_V6, VXLAN_V6_HEADER
 from felix.dataplane.devices.tunnel_links import addresses_of, holder, takes, used_by_routes
@@ -86,10 +86,10 @@ class Tunnels:
     _guarded: frozenset[Listener] = frozenset()
     background: Background = field(default_factory=Background)
 
-    def means(self, used: Encapsulation, config: Config) -> Means:
+    def means(self, used: Encapsulation, config: Config) -> TunnelSupport:
         """What ways may be built from (TDV-2)."""
         by_speaker = {"Enabled": False, "EnabledNoEncapOnly": False, "": self.told}
-        return Means(
+        return TunnelSupport(
             ipip=used.ipip and IPIP in self._ready,
             vxlan=frozenset(v for v, name in _NAMES.items() if name in self._ready),
             told=by_speaker.get(config.program_cluster_routes, True),

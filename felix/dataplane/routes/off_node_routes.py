@@ -15,7 +15,7 @@ from felix.calc.changes import Changes
 from felix.calc.learned_routes import PathTable
 from felix.calc.nodes import Vtep
 from felix.calc.remote import RemoteRoutes
-from felix.calc.tunnels import Means
+from felix.calc.tunnels import TunnelSupport
 from felix.dataplane.devices.view import KernelView
 from felix.dataplane.routes.remote_next_hops import RemoteNextHops
 from felix.dataplane.routes.routes import RouteTable
@@ -33,7 +33,7 @@ class TunnelEnds:
     `mtus`: of the tunnels' devices, by index. `speaker`: a BGP speaker tells this node routes.
     """
 
-    means: Means
+    means: TunnelSupport
     ends: Mapping[str, Vtep]
     mtus: Mapping[int, int]
     speaker: bool

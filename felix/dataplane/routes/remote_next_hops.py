@@ -15,7 +15,7 @@ from itertools import islice
 
 from felix.calc.cluster_routes import ClusterRoutes
 from felix.calc.nodes import NodeFacts, Vtep
-from felix.calc.tunnels import Kind, Means, Way
+from felix.calc.tunnels import Kind, RemoteHop, TunnelSupport
 from felix.dataplane.devices.mtu import IPIP, VXLAN, VXLAN_V6
 from felix.dataplane.devices.tunnel_links import holder
 from felix.dataplane.devices.view import KernelView
@@ -44,7 +44,7 @@ def links_of(view: KernelView, me: NodeFacts) -> Links:
     return by_kind
 
 
-def hop_of(network: IPNetwork, way: Way, links: Links) -> NextHop | None:
+def hop_of(network: IPNetwork, way: RemoteHop, links: Links) -> NextHop | None:
     """The hop that a way is; None while its link is not there."""
     index = links.get((way.kind, network.version))
     return None if index is None else NextHop(way.via, index, onlink=way.via is not None)
@@ -67,7 +67,7 @@ class RemoteNextHops:
     def settle(
         self,
         cluster: ClusterRoutes,
-        means: Means,
+        means: TunnelSupport,
         view: KernelView,
         me: NodeFacts,
         ends: Mapping[str, Vtep],

@@ -51,7 +51,7 @@ from felix.rules.static import tables
 from libcalico.model.keys import ResourceKey
 
 
-class Desire:
+class DesiredRules:
     """What the tables and sets of one node should hold. `tell`: denied packets are told;
     `looked_at`: the endpoints that the last update was about, where it was about some.
     """

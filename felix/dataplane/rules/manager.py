@@ -21,7 +21,7 @@ from felix.config.parameters import Config
 from felix.dataplane.devices.work import Listener
 from felix.dataplane.rules import backend
 from felix.dataplane.rules.backend_mode import Mode, has_ipv6
-from felix.dataplane.rules.desired import Desire
+from felix.dataplane.rules.desired import DesiredRules
 from felix.dataplane.rules.ipsets import Sets
 from felix.dataplane.rules.other_backend_cleanup import OtherBackendCleanup
 from felix.dataplane.rules.removal_timing import RemovalTiming
@@ -41,7 +41,7 @@ class Parts(NamedTuple):
 
     tables: backend.Tables
     sets: Sets
-    desire: Desire
+    desire: DesiredRules
 
 
 class RulesManager:
@@ -54,7 +54,7 @@ class RulesManager:
     def __init__(self, background: Background, kick: Callable[[], None]) -> None:
         self.tables: backend.Tables | None = None
         self.sets: Sets | None = None
-        self.desire: Desire | None = None
+        self.desire: DesiredRules | None = None
         self.mode = Mode()
         self.families: frozenset[int] = frozenset({4})
         self.guarded: frozenset[Listener] = frozenset()
@@ -153,7 +153,7 @@ class RulesManager:
         self.close()
         self.tables, self.sets = tables, sets
         self.mode.used = self.mode.wanted
-        self.desire = Desire(self.families, tables, sets)
+        self.desire = DesiredRules(self.families, tables, sets)
         families = " and IPv".join(map(str, sorted(self.families)))
         log.info("programming begins: IPv%s, %s", families, tables.name)
 
@@ -173,7 +173,7 @@ class RulesManager:
         about: frozenset[str] | None,
     ) -> frozenset[str] | None:
         """Bring the desired rules and sets up to the calculation; `hosts`, `asked` and `about` as
-        in `Desire.update`. Returns what the turn is about now that the rules are known.
+        in `DesiredRules.update`. Returns what the turn is about now that the rules are known.
         """
         desire = self.parts().desire
         floating, desire.tell = desire.floating, self.logs_denied
@@ -246,7 +246,7 @@ class RulesManager:
             tables, sets, desire = self.parts()
             self._background.keep(READ_BACK, lambda: self._read_back(tables, sets, desire))
 
-    async def _read_back(self, tables: backend.Tables, sets: Sets, desire: Desire) -> None:
+    async def _read_back(self, tables: backend.Tables, sets: Sets, desire: DesiredRules) -> None:
         try:
             if await tables.read_back() or await desire.reconsider():
                 self._kick()

@@ -64,7 +64,7 @@ async def watch(
     for feed in feeds:
         beside = None
         if isinstance(feed.mapping, ClusterPolicies):
-            beside = Beside(Speaking(feed.mapping, feed.path))
+            beside = SharedReport(Speaking(feed.mapping, feed.path))
             tasks.append(start(_follow_nodes(client, feed, beside, queue), "nodes of policies"))
         work = _follow(client, feed, positions[feed.path], queue, beside)
         tasks.append(start(work, f"watch of {feed.path}"))
@@ -93,7 +93,7 @@ async def watch(
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class SharedReport:
     """The shared state of two tasks that report the same objects.
 
     `turn` is held until their events are queued.
@@ -104,7 +104,7 @@ class Beside:
 
 
 async def _follow_nodes(
-    client: Client, feed: Feed, beside: Beside, queue: asyncio.Queue[Word]
+    client: Client, feed: Feed, beside: SharedReport, queue: asyncio.Queue[Word]
 ) -> None:
     """Put the policies that depend on nodes into the queue whenever the nodes change."""
     mapping = beside.speaking.mapping
@@ -131,7 +131,7 @@ async def _follow(
     feed: Feed,
     start: int,
     queue: asyncio.Queue[Word],
-    beside: Beside | None = None,
+    beside: SharedReport | None = None,
 ) -> None:
     """Put the events of one collection into the queue, watch after watch; an error comes last."""
     at, loop = start, asyncio.get_running_loop()

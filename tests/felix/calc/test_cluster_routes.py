@@ -12,7 +12,7 @@ from felix.calc.blocks import BlockFacts
 from felix.calc.cluster_routes import ClusterRoutes, IPNetwork
 from felix.calc.nodes import NodeFacts, Vtep
 from felix.calc.pools import Pool
-from felix.calc.tunnels import Kind, Means, Way
+from felix.calc.tunnels import Kind, RemoteHop, TunnelSupport
 
 NODES = ("me", "a", "b")
 CIDRS: list[IPNetwork] = [IPv4Network((0x0A410000 + 64 * n, 26)) for n in range(4)]
@@ -59,7 +59,7 @@ class Cluster:
         self.blocks: dict[IPNetwork, BlockFacts] = {}
         self.nodes: dict[str, NodeFacts] = {}
         self.pools: dict[str, Pool] = {}
-        self.means = Means()
+        self.means = TunnelSupport()
         self.routes = ClusterRoutes("me", self.blocks, self.nodes, self.pools)
 
     def step(self, step: tuple[Any, ...]) -> None:
@@ -84,7 +84,7 @@ class Cluster:
                 self.pools.clear()
                 self.routes.pools_changed()
             case ("means", ipip, told):
-                self.means = Means(ipip=ipip, told=told)
+                self.means = TunnelSupport(ipip=ipip, told=told)
 
     def anew(self) -> ClusterRoutes:
         """As if all had come at once."""
@@ -100,7 +100,7 @@ def test_what_changed_is_enough(
 ) -> None:
     """Also in slices, whatever changes between two of them."""
     cluster = Cluster()
-    known: dict[IPNetwork, Way] = {}
+    known: dict[IPNetwork, RemoteHop] = {}
     for number, step in enumerate([*steps, ("means", True, True)]):
         cluster.step(step)
         last = number == len(steps)
@@ -149,7 +149,7 @@ def test_no_node_takes_an_address_of_our_block_for_its_tunnel() -> None:
         steps.append(("block", ours, "host:me", frozenset()))
         for each in order:
             cluster.step(steps[each])
-            cluster.routes.settle(Means())
+            cluster.routes.settle(TunnelSupport())
         theirs = ip_network("10.65.9.2/32")
         assert theirs not in cluster.routes.ways
         assert cluster.routes.refused == {theirs}
@@ -157,13 +157,13 @@ def test_no_node_takes_an_address_of_our_block_for_its_tunnel() -> None:
         assert "its tunnel's 10.65.9.2 is of a block of this node, which did not lend it" in told
         cluster.blocks[ours] = BlockFacts("host:me", frozenset({(theirs[0], "a")}))
         cluster.routes.block_changed(ours)
-        assert cluster.routes.settle(Means()) == {theirs}
-        assert cluster.routes.ways[theirs] == Way(Kind.VXLAN, None)
+        assert cluster.routes.settle(TunnelSupport()) == {theirs}
+        assert cluster.routes.ways[theirs] == RemoteHop(Kind.VXLAN, None)
         cluster.step(("block", ours, "host:me", frozenset()))
-        cluster.routes.settle(Means())
+        cluster.routes.settle(TunnelSupport())
         assert theirs not in cluster.routes.ways
         cluster.step(("unblock", ours))
-        cluster.routes.settle(Means())
+        cluster.routes.settle(TunnelSupport())
         assert theirs in cluster.routes.ways
         assert (cluster.routes.refused, cluster.routes.complaints()) == (set(), {})
 
@@ -176,14 +176,14 @@ def test_a_borrowed_address_leads_to_its_user() -> None:
     users = frozenset({(3, "b"), (4, "me")})
     cluster.step(("block", CIDRS[0], "host:a", users))
     cluster.step(("block", CIDRS[1], "host:me", users))
-    cluster.routes.settle(Means())
-    far = Way(Kind.IPIP, ip_address("10.99.2.3"))
+    cluster.routes.settle(TunnelSupport())
+    far = RemoteHop(Kind.IPIP, ip_address("10.99.2.3"))
     assert cluster.routes.ways == {
-        CIDRS[0]: Way(Kind.STRAIGHT, ip_address("10.99.1.2")),
+        CIDRS[0]: RemoteHop(Kind.STRAIGHT, ip_address("10.99.1.2")),
         ip_network("10.65.0.3/32"): far,
         ip_network("10.65.0.67/32"): far,
         # And to the ends of tunnels themselves.
-        **{ip_network(f"10.65.{net}.2"): Way(Kind.STRAIGHT, NEAR) for net in (8, 9)},
+        **{ip_network(f"10.65.{net}.2"): RemoteHop(Kind.STRAIGHT, NEAR) for net in (8, 9)},
         **{ip_network(f"10.65.{net}.3"): far for net in (8, 9)},
     }
 
@@ -196,7 +196,7 @@ def test_what_cannot_be_reached_is_told_once_a_node() -> None:
     for cidr in CIDRS[:3]:
         cluster.step(("block", cidr, "host:a", frozenset()))
     cluster.step(("block", CIDRS[3], "host:gone", frozenset()))
-    cluster.routes.settle(Means())
+    cluster.routes.settle(TunnelSupport())
     assert cluster.routes.complaints() == {
         "Node(a)": "3 network(s) of it have no route from the datastore:"
         " it has no VXLAN tunnel address for IPv4 yet",

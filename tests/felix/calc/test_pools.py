@@ -16,7 +16,7 @@ from felix.calc.graph import Calculator
 from felix.calc.learned_routes import RouteAcceptance, Via
 from felix.calc.pools import Pool
 from felix.calc.standalone_blocks import StandaloneBlocks
-from felix.calc.tunnels import Kind, Means, Way
+from felix.calc.tunnels import Kind, RemoteHop, TunnelSupport
 from libcalico.model import (
     Attribute,
     Block,
@@ -75,7 +75,7 @@ def taken(calc: Calculator, text: str) -> str:
     return RouteAcceptance(calc.path_facts(frozenset())).refusal(prefixes.parse(text), via)
 
 
-def everything(calc: Calculator, means: Means) -> tuple[object, ...]:
+def everything(calc: Calculator, means: TunnelSupport) -> tuple[object, ...]:
     calc.cluster.settle(means)
     sets = calc.facts.pool_members(4), calc.facts.masqueraded_members(4)
     return dict(calc.cluster.ways), calc.path_facts(frozenset()), sets
@@ -89,9 +89,9 @@ def test_disabled_changes_nothing_of_what_is_routed(
     field: str, mode: str, told: bool, address: str
 ) -> None:
     calc = cluster(address, natOutgoing=True, **{field: mode})
-    before = everything(calc, Means(told=told))
+    before = everything(calc, TunnelSupport(told=told))
     pool(calc, natOutgoing=True, disabled=True, **{field: mode})
-    assert everything(calc, Means(told=told)) == before
+    assert everything(calc, TunnelSupport(told=told)) == before
     assert taken(calc, str(BLOCK)) == ""
 
 
@@ -114,21 +114,21 @@ def test_addresses_that_outlive_their_pool_are_taken_from_bgp_until_they_go() ->
 @pytest.mark.parametrize(
     ("address", "means", "wanted"),
     [
-        (NEAR, Means(), None),
-        (NEAR, Means(told=False), Kind.STRAIGHT),
-        (FAR, Means(told=False), Kind.VXLAN),
-        (FAR, Means(told=False, vxlan=frozenset()), None),
+        (NEAR, TunnelSupport(), None),
+        (NEAR, TunnelSupport(told=False), Kind.STRAIGHT),
+        (FAR, TunnelSupport(told=False), Kind.VXLAN),
+        (FAR, TunnelSupport(told=False, vxlan=frozenset()), None),
     ],
 )
 def test_without_bgp_they_have_a_way_where_one_can_be_known(
-    address: str, means: Means, wanted: Kind | None
+    address: str, means: TunnelSupport, wanted: Kind | None
 ) -> None:
     calc = cluster(address)
     calc.update(ResourceKey("IPPool", "p"), None)
     block(calc, None)
     calc.cluster.settle(means)
     way = calc.cluster.ways.get(AFTER)
-    assert (way.kind if isinstance(way, Way) else None) is wanted
+    assert (way.kind if isinstance(way, RemoteHop) else None) is wanted
     said = "lies outside" in str(calc.cluster.complaints())
     assert said == (wanted is None and not means.told), "or it is said"
 

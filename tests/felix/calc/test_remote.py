@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from felix.calc.learned_routes import PathFacts, PathTable, RouteAcceptance, Via
-from felix.calc.nexthops import Resolver, Way
+from felix.calc.nexthops import Resolution, Resolver
 from felix.calc.remote import UNREACHABLE, RemoteRoutes
 from libcalico.local.node_api import Path
 from linux.prefixes import Prefix, parse, text
@@ -81,7 +81,7 @@ def test_many_external_paths_by_one_router_are_resolved_once(
 ) -> None:
     looked: list[Via] = []
 
-    def way(self: Resolver, via: Via, own: Prefix | None = None) -> Way:
+    def way(self: Resolver, via: Via, own: Prefix | None = None) -> Resolution:
         looked.append(via)
         return original(self, via, own)
 

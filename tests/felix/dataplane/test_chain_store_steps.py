@@ -17,7 +17,7 @@ from felix.calc.graph import Calculator
 from felix.config.parameters import Config
 from felix.dataplane.devices.mtu import IPIP
 from felix.dataplane.rules.backend import Tables
-from felix.dataplane.rules.desired import Desire
+from felix.dataplane.rules.desired import DesiredRules
 from felix.dataplane.rules.ipsets import Sets
 from felix.dataplane.turn.cooperative_steps import in_slices
 from felix.rules.dispatch import Bins
@@ -88,7 +88,7 @@ class Node:
         self.config = Config()
         self.tables = Wanted()
         self.sets = Sets(frozenset(FAMILIES), 1 << 20, cast("Any", object()))
-        self.desire = Desire(frozenset(FAMILIES), cast("Tables", self.tables), self.sets)
+        self.desire = DesiredRules(frozenset(FAMILIES), cast("Tables", self.tables), self.sets)
         self.put(*objects)
         self.calc.in_sync = True
 

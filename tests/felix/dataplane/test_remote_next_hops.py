@@ -8,7 +8,7 @@ from felix.calc.blocks import BlockFacts
 from felix.calc.cluster_routes import ClusterRoutes
 from felix.calc.nodes import NodeFacts, Vtep
 from felix.calc.pools import Pool
-from felix.calc.tunnels import Means
+from felix.calc.tunnels import TunnelSupport
 from felix.dataplane.devices.view import KernelView
 from felix.dataplane.routes.remote_next_hops import RemoteNextHops
 from linux.addresses import Address
@@ -43,30 +43,38 @@ def test_links_come_change_and_go() -> None:
     eth = Address(2, ip_interface("10.99.7.1/24"))
     view.replace_links([link(2, "eth0")], [eth])
     ways = RemoteNextHops()
-    assert not ways.settle(cluster, Means(), view, nodes["me"], {}), "there is no device yet"
+    assert not ways.settle(cluster, TunnelSupport(), view, nodes["me"], {}), (
+        "there is no device yet"
+    )
     view.absorb([LinkChanged(link(5, "vxlan.calico"), False)])
     lent = pack(LENT)
-    assert ways.settle(cluster, Means(), view, nodes["me"], {}) == [lent]
+    assert ways.settle(cluster, TunnelSupport(), view, nodes["me"], {}) == [lent]
     assert ways.hops == {lent: (NextHop(None, 5),)}, "the end of the tunnel itself"
     blocks[BLOCK] = BlockFacts("host:a", user)
     cluster.block_changed(BLOCK)
-    assert ways.settle(cluster, Means(), view, nodes["me"], {}) == [pack(BLOCK)]
+    assert ways.settle(cluster, TunnelSupport(), view, nodes["me"], {}) == [pack(BLOCK)]
     assert ways.hops[pack(BLOCK)] == (NextHop(ip_address("10.65.1.9"), 5, onlink=True),)
-    assert not ways.settle(cluster, Means(), view, nodes["me"], {})
+    assert not ways.settle(cluster, TunnelSupport(), view, nodes["me"], {})
     view.absorb([LinkChanged(link(5, "vxlan.calico"), True)])
     view.absorb([LinkChanged(link(6, "vxlan.calico"), False)])
-    assert set(ways.settle(cluster, Means(), view, nodes["me"], {})) == {pack(BLOCK), lent}
+    assert set(ways.settle(cluster, TunnelSupport(), view, nodes["me"], {})) == {
+        pack(BLOCK),
+        lent,
+    }
     assert {hop.oif for hops in ways.hops.values() for hop in hops} == {6}
     pools["p"] = Pool(POOL, False, "Always")
     cluster.pools_changed()
-    assert set(ways.settle(cluster, Means(), view, nodes["me"], {})) == {pack(BLOCK), lent}
+    assert set(ways.settle(cluster, TunnelSupport(), view, nodes["me"], {})) == {
+        pack(BLOCK),
+        lent,
+    }
     assert ways.hops == {}, "no tunl0 here"
     view.absorb([LinkChanged(link(3, "tunl0"), False)])
-    ways.settle(cluster, Means(), view, nodes["me"], {})
+    ways.settle(cluster, TunnelSupport(), view, nodes["me"], {})
     assert ways.hops[lent] == (NextHop(ip_address("10.99.1.1"), 3, onlink=True),)
     del blocks[BLOCK]
     cluster.block_changed(BLOCK)
-    ways.settle(cluster, Means(), view, nodes["me"], {})
+    ways.settle(cluster, TunnelSupport(), view, nodes["me"], {})
     assert ways.hops.keys() == {lent}, "the end of the tunnel, for as long as there is one"
 
 
@@ -88,13 +96,15 @@ def test_an_ipv6_end_has_a_route_of_its_own_before_any_that_goes_over_it() -> No
     view.absorb([LinkChanged(link(6, "vxlan-v6.calico"), False)])
     ways, ends = RemoteNextHops(), {"a": end}
     host = pack(ip_network("fd65::41/128"))
-    assert ways.settle(cluster, Means(), view, me, ends) == [host, pack(block)]
+    assert ways.settle(cluster, TunnelSupport(), view, me, ends) == [host, pack(block)]
     assert ways.hops[host] == (NextHop(None, 6),)
-    assert not ways.settle(cluster, Means(), view, me, ends)
+    assert not ways.settle(cluster, TunnelSupport(), view, me, ends)
     blocks[block] = BlockFacts("host:b", frozenset({(end.address, "a")}))
     cluster.block_changed(block)
-    assert ways.settle(cluster, Means(), view, me, ends) == [pack(block)], "the end as a way"
-    assert ways.settle(cluster, Means(), view, me, {}) == []
+    assert ways.settle(cluster, TunnelSupport(), view, me, ends) == [pack(block)], (
+        "the end as a way"
+    )
+    assert ways.settle(cluster, TunnelSupport(), view, me, {}) == []
     view.absorb([LinkChanged(link(6, "vxlan-v6.calico"), True)])
-    assert ways.settle(cluster, Means(), view, me, {}) == [host]
+    assert ways.settle(cluster, TunnelSupport(), view, me, {}) == [host]
     assert ways.hops == {}

@@ -14,7 +14,7 @@ from felix.calc.blocks import BlockFacts
 from felix.calc.cluster_routes import ClusterRoutes
 from felix.calc.nodes import NodeFacts
 from felix.calc.pools import Pool
-from felix.calc.tunnels import Means
+from felix.calc.tunnels import TunnelSupport
 from felix.dataplane.devices.view import KernelView, sort_routes
 from felix.dataplane.routes.own_routes import pod_route
 from felix.dataplane.routes.stale_routes import leftovers
@@ -59,7 +59,7 @@ def test_a_route_goes_when_ours_stands_or_none_is_to_come(
     blocks = {BLOCK: BlockFacts(f"host:{owner}", frozenset())}
     cluster = ClusterRoutes("me", blocks, {"me": NodeFacts(), "a": NodeFacts()}, pools)
     cluster.pools_changed()
-    cluster.settle(Means())
+    cluster.settle(TunnelSupport())
     assert not cluster.ways, "no way is known: the tunnels of both are missing"
     keys = {ours.key} if wanted else set()
     assert list(leftovers(view, pools.values(), keys, cluster)) == ([theirs] if swept else [])

@@ -12,7 +12,7 @@ from felix.rules import nflog_prefix
 from felix.rules.endpoints import Verdicts, endpoint_chains, endpoint_rules
 from felix.rules.hosts import host_chains
 from felix.rules.iptables import render_rule
-from felix.rules.model import Accept, Chain, Drop, Marks, Tell
+from felix.rules.model import Accept, Chain, Drop, Marks, Nflog
 from felix.rules.policy import policy_chains
 from libcalico.model import ResourceKey
 
@@ -29,7 +29,7 @@ POLICY = EndpointPolicy(
 
 
 def prefixes(chain: Chain) -> list[tuple[int, str]]:
-    return [(r.action.group, r.action.prefix) for r in chain.rules if isinstance(r.action, Tell)]
+    return [(r.action.group, r.action.prefix) for r in chain.rules if isinstance(r.action, Nflog)]
 
 
 def test_who_denied_stands_in_the_prefix() -> None:
@@ -45,7 +45,9 @@ def test_who_denied_stands_in_the_prefix() -> None:
 
 def test_telling_changes_no_other_rule() -> None:
     def silenced(chain: Chain) -> Chain:
-        return replace(chain, rules=tuple(r for r in chain.rules if not isinstance(r.action, Tell)))
+        return replace(
+            chain, rules=tuple(r for r in chain.rules if not isinstance(r.action, Nflog))
+        )
 
     policy = ResolvedPolicy(WEB, "t", RULES, RULES)
     assert [silenced(c) for c in policy_chains(policy, 6, MARKS, TELLING)] == list(
@@ -64,7 +66,7 @@ def test_telling_changes_no_other_rule() -> None:
 
 def test_it_is_told_in_front_of_the_deny_and_not_without_end() -> None:
     chain = policy_chains(ResolvedPolicy(WEB, "t", RULES, ()), 4, MARKS, TELLING)[0]
-    at = next(n for n, r in enumerate(chain.rules) if isinstance(r.action, Tell))
+    at = next(n for n, r in enumerate(chain.rules) if isinstance(r.action, Nflog))
     assert chain.rules[at + 1].action == Drop()
     assert render_rule(chain.rules[at]) == (
         "-m mark --mark 0x40000/0x40000 -m limit --limit 10/second --limit-burst 20"

@@ -28,6 +28,7 @@ from felix.rules.model import (
     Mark,
     Masquerade,
     Net,
+    Nflog,
     Nothing,
     NoTrack,
     OutInterface,
@@ -40,7 +41,6 @@ from felix.rules.model import (
     SetMark,
     Side,
     SourceNat,
-    Tell,
 )
 from linux.nftables import Ruleset, pack
 from linux.nftables.expressions import Family
@@ -87,7 +87,7 @@ ACTIONS: dict[model.Action, str] = {
     Goto("there"): "goto filter-there",
     SetMark(0, 0x30000): "meta mark set meta mark & 0xfffcffff",
     Log("calico-packet: "): 'log prefix "calico-packet: " level notice',
-    Tell(1, "DPI|x"): 'log prefix "DPI|x" group 1 snaplen 80',
+    Nflog(1, "DPI|x"): 'log prefix "DPI|x" group 1 snaplen 80',
     Nothing(): "",
 }
 COUNTER = "counter packets 0 bytes 0"

@@ -15,7 +15,7 @@ from typing import Self, TypeVar
 T = TypeVar("T")
 
 
-class Beside:
+class SideLoop:
     """The loop runs until the end of the `with` block; what still runs then is cancelled."""
 
     def __init__(self, name: str) -> None:
