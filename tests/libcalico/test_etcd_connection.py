@@ -14,12 +14,12 @@ import pytest_asyncio
 
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore import connect
-from libcalico.datastore.etcd import connection
 from libcalico.datastore.etcd.failures import UNREADABLE
 from libcalico.datastore.interface import ABSENT, Datastore, Put, Selection
 from libcalico.errors import DatastoreUnavailable
 from libcalico.model import Handle, HandleKey
 from tests.support.etcd import CALL, Etcd
+from tests.support.one_round import one_round as one_round
 from tests.support.patience import HANG
 
 pytestmark = pytest.mark.asyncio
@@ -62,18 +62,12 @@ async def garbler() -> AsyncIterator[Garbler]:
     await server.stop(None)
 
 
-@pytest.fixture
-def one_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each endpoint is tried once, with all the time that the call has."""
-    monkeypatch.setattr(connection, "ROUND_PAUSE", HANG)
-
-
 @asynccontextmanager
-async def connected(*endpoints: str, timeout: float = 2.0, **more: str) -> AsyncIterator[Datastore]:
+async def connected(*endpoints: str, **more: str) -> AsyncIterator[Datastore]:
     config = DatastoreConfig(
         datastore_type="etcdv3",
         etcd_endpoints=",".join(endpoints),
-        timeout=timeout,
+        timeout=CALL,
         **more,  # type: ignore[arg-type]
     )
     store = await connect(config)
@@ -117,7 +111,7 @@ async def test_a_read_without_a_readable_answer_is_unavailable(
 
 
 async def test_a_read_goes_on_with_another_endpoint(garbler: Garbler, etcd: Etcd) -> None:
-    async with connected(garbler.endpoint, etcd.endpoint, timeout=CALL) as store:
+    async with connected(garbler.endpoint, etcd.endpoint) as store:
         begin_with(store, garbler.endpoint)
         assert await store.get(KEY) is None
         assert garbler.calls["Txn"] == 1
@@ -127,7 +121,7 @@ async def test_a_read_goes_on_with_another_endpoint(garbler: Garbler, etcd: Etcd
 async def test_a_write_without_a_readable_answer_is_in_doubt_and_sent_once(
     garbler: Garbler, etcd: Etcd
 ) -> None:
-    async with connected(garbler.endpoint, etcd.endpoint, timeout=CALL) as store:
+    async with connected(garbler.endpoint, etcd.endpoint) as store:
         begin_with(store, garbler.endpoint)
         with pytest.raises(DatastoreUnavailable, match="may or may not have happened") as problem:
             await store.commit([Put(KEY, Handle({}))])
@@ -138,13 +132,13 @@ async def test_a_write_without_a_readable_answer_is_in_doubt_and_sent_once(
 
 
 async def test_a_guarded_write_is_sent_again_and_in_doubt_where_none_confirms_it(
-    garbler: Garbler, etcd: Etcd
+    garbler: Garbler, etcd: Etcd, one_round: None
 ) -> None:
     change = Put(KEY, Handle({}), ABSENT)
     async with connected(garbler.endpoint) as store:
         with pytest.raises(DatastoreUnavailable, match="may or may not have happened"):
             await store.commit([change])
-    async with connected(garbler.endpoint, etcd.endpoint, timeout=CALL) as store:
+    async with connected(garbler.endpoint, etcd.endpoint) as store:
         begin_with(store, garbler.endpoint)
         revision = await store.commit([change])
         entry = await store.get(KEY)
@@ -159,14 +153,15 @@ async def test_a_login_without_a_readable_answer_is_unavailable(
         calls = store.get(KEY), store.commit([Put(KEY, Handle({}))])
         for error in await asyncio.gather(*calls, return_exceptions=True):
             assert isinstance(error, DatastoreUnavailable)
-            assert f"no etcd endpoint answered within 2 s ({garbler.endpoint}: {UNREADABLE})" in (
-                str(error)
+            assert (
+                f"no etcd endpoint answered within {CALL:g} s ({garbler.endpoint}: {UNREADABLE})"
+                in (str(error))
             )
     assert list(garbler.calls) == ["Authenticate"]
 
 
 async def test_a_watch_without_a_readable_answer_breaks_off(garbler: Garbler) -> None:
-    async with connected(garbler.endpoint, timeout=CALL) as store:
+    async with connected(garbler.endpoint) as store:
         with pytest.raises(DatastoreUnavailable, match="broke off"):
             await anext(store.watch([Selection("Handle")], 1))
     assert garbler.calls["Watch"] == 2  # on a connection of our own, then through gRPC

@@ -16,6 +16,8 @@ from libcalico.errors import CertificateProblem, DatastoreUnavailable
 from libcalico.model import HandleKey
 from tests.support import malformed_certificates as malformed
 from tests.support.certificates import Pair
+from tests.support.etcd import CALL
+from tests.support.one_round import one_round as one_round
 from tests.support.patience import HANG
 
 pytestmark = pytest.mark.asyncio
@@ -51,7 +53,7 @@ async def serving(pair: Pair) -> AsyncIterator[str]:
 
 def config(endpoint: str, ca: Path) -> DatastoreConfig:
     return DatastoreConfig(
-        datastore_type="etcdv3", etcd_endpoints=endpoint, ca_file=str(ca), timeout=2.0
+        datastore_type="etcdv3", etcd_endpoints=endpoint, ca_file=str(ca), timeout=CALL
     )
 
 
@@ -85,7 +87,7 @@ async def test_a_server_of_another_authority_is_refused_though_it_is_malformed(
 
 @pytest.mark.parametrize("case", CASES)
 async def test_a_read_by_a_malformed_authority_says_what_is_wrong(
-    tmp_path: Path, case: str
+    tmp_path: Path, case: str, one_round: None
 ) -> None:
     pair, other = malformed.make(tmp_path, case), malformed.make(tmp_path)
     holds = "no certificate that can be read" if case in malformed.UNREADABLE else "CN=marker"
@@ -98,7 +100,7 @@ async def test_a_read_by_a_malformed_authority_says_what_is_wrong(
             await store.close()
 
 
-async def test_a_name_that_dns_cannot_have_is_no_answer(tmp_path: Path) -> None:
+async def test_a_name_that_dns_cannot_have_is_no_answer(tmp_path: Path, one_round: None) -> None:
     pair = malformed.make(tmp_path)
     chosen = config(f"https://{64 * 'a'}.example:2379", pair.cert)
     (finding,) = await tls.probe(chosen, HANG)
