@@ -25,10 +25,15 @@ class _Clock:
         await asyncio.sleep(0)
 
 
-@pytest.fixture
-def one_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The pause after the first round lasts until the call's deadline, and takes no time."""
+def end_after_one_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the pause after the first round last until the call's deadline, and take no time."""
     clock = _Clock()
     given = {"get_running_loop": lambda: clock, "sleep": clock.sleep}
     monkeypatch.setattr(connection, "asyncio", SimpleNamespace(**vars(asyncio) | given))
     monkeypatch.setattr(connection, "ROUND_PAUSE", HANG)
+
+
+@pytest.fixture
+def one_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls to etcd end after one round."""
+    end_after_one_round(monkeypatch)
