@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import Literal, cast
+from typing import cast
 
 import msgspec
 
 from felix.dataplane.loop import Dataplane
 from felix.dataplane.rules.chain_refcounts import FILTER
+from felix.dataplane.rules.chain_target import Family
 from felix.dataplane.rules.settings import rule_settings
 from felix.explain.answering import chains_of_denials, decide, denials, length, packet_of
 from felix.explain.matching import Matcher
@@ -36,8 +37,6 @@ from libcalico.local.trace_messages import (
 from libcalico.model import ResourceKey
 from linux.errors import CommandError, KernelError
 from linux.netlink.socket import Socket
-
-Family = Literal[4, 6]
 
 
 class Questions:

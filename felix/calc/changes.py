@@ -29,11 +29,12 @@ class Changes:
 
     `active`: this node's endpoints by interface; the same object while nothing changed.
     `shadowed`: why each of the others is not served. `moved`: the interfaces whose endpoint may be
-    another than in the last turn. `blackholes`: this node's blocks. `wait`: seconds until time
-    alone changes something, None: it does not.
+    another than in the last turn. `wait`: seconds until time alone changes something, None: it
+    does not.
 
-    The others are as of when they are asked: `policies`, `routes`, `endpoint` (of a key) and
-    `paths`, what learned routes are checked against, given the addresses of this node.
+    The others are as of when they are asked: `policies`, `routes`, `endpoint` (of a key),
+    `blackholes`, which not every turn needs, and `paths`, what learned routes are checked
+    against, given the addresses of this node.
     """
 
     active: dict[str, Endpoint]
@@ -43,6 +44,6 @@ class Changes:
     policies: PolicyEngine
     cluster: ClusterFacts
     routes: ClusterRoutes
-    blackholes: frozenset[IPNetwork]
+    blackholes: Callable[[], frozenset[IPNetwork]]
     paths: Callable[[frozenset[IPAddress]], PathFacts]
     wait: float | None = None

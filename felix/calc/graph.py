@@ -276,7 +276,6 @@ class Calculator:
         here = (standing.now for _, standing in self.endpoints.standings())
         return self._standalone.complaints(one.networks for one in here if one is not None)
 
-    @property
     def blackholes(self) -> frozenset[IPNetwork]:
         """What to blackhole."""
         return blackholes(self.own_blocks)

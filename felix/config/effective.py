@@ -17,8 +17,6 @@ from libcalico.datastore.syncer import Update
 from libcalico.model import Key, Node, ResourceKey
 from libcalico.process.logs import level_number
 
-KIND = "FelixConfiguration"
-
 log = logging.getLogger(__name__)
 
 
@@ -87,11 +85,11 @@ class EffectiveConfig:
 
     def note_unreadable(self, update: Update) -> None:
         """Keep what of a stored FelixConfiguration cannot be read, as a condition."""
-        key = update.key
-        if isinstance(key, ResourceKey) and key.kind == KIND:
-            self._unreadable.pop(key, None)
-            if update.entry is not None and update.entry.broken:
-                self._unreadable[key] = f"{update.entry.broken}; its other parameters are in force"
+        match update.key:
+            case ResourceKey(kind="FelixConfiguration") as key:
+                self._unreadable.pop(key, None)
+                if update.entry is not None and (broken := update.entry.broken):
+                    self._unreadable[key] = f"{broken}; its other parameters are in force"
 
     def note_change(self, key: Key, value: object) -> None:
         """Become stale by a change of a FelixConfiguration or of this node's labels."""

@@ -3,12 +3,12 @@
 Each takes a `LinkWork` and makes its part of it so; what it could not do is in `failures` or among
 its problems, and is tried again after `wait` seconds or with the next news.
 
-  | manager    | writes                                       | is asked               |
-  |------------|----------------------------------------------|------------------------|
-  | interfaces | workloads' links: MAC, state, settings       | in every turn          |
-  | tunnels    | vxlan.calico, vxlan-v6.calico, tunl0         | in turns about all     |
-  | mtu        | the MTU of these, and the file that cni reads | in turns about all     |
-  | offload    | TX checksum offload of these                 | in turns about all     |
+  | manager    | writes                                        | is asked           |
+  |------------|-----------------------------------------------|--------------------|
+  | interfaces | workloads' links: MAC, state, settings        | in every turn      |
+  | tunnels    | vxlan.calico, vxlan-v6.calico, tunl0          | in turns about all |
+  | mtu        | the MTU of these, and the file that cni reads | in turns about all |
+  | offload    | TX checksum offload of these                  | in turns about all |
 
 Tested in tests/felix/dataplane/test_turns.py and, each, in a file of its name.
 """

@@ -108,7 +108,7 @@ class RouteManager:
         """
         clock = asyncio.get_running_loop().time
         until = clock() + AT_ONCE
-        blackholes = news.blackholes if about is None else frozenset[IPNetwork]()
+        blackholes = news.blackholes() if about is None else frozenset[IPNetwork]()
         self.routes.want_local(news.active, blackholes, self._view, families, floating, about)
         if ends is not None:
             await self.off_node.want(

@@ -9,11 +9,11 @@ import errno
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import closing
-from typing import Literal, Protocol, cast
+from typing import Protocol, cast
 
 from felix.config.parameters import Config
 from felix.dataplane.rules import iptables, nftables
-from felix.dataplane.rules.chain_target import ChainTarget, Dispatch, Place
+from felix.dataplane.rules.chain_target import ChainTarget, Dispatch, Family, Place
 from felix.dataplane.rules.drift import Drift
 from felix.dataplane.rules.ipsets import Sets
 from felix.rules.model import Action, Chain, TableModel
@@ -21,8 +21,6 @@ from felix.rules.nftables import TABLE
 from linux.errors import KernelError
 from linux.nftables.connection import Connection
 from linux.nftables.messages import new_table
-
-Family = Literal[4, 6]
 
 log = logging.getLogger(__name__)
 

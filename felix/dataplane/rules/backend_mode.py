@@ -16,15 +16,14 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Literal
 
 from felix.config.parameters import Config
+from felix.dataplane.rules.chain_target import Family
 from linux import programs
 from linux.ipset import has_ipsets
 from linux.nftables.connection import Connection
 from linux.xtables import has_match
 
-Family = Literal[4, 6]
 NATIVE = "nftables"
 _KUBE_PROXY = "kube-proxy"
 LOOK_EVERY = 15.0

@@ -15,7 +15,8 @@ from collections.abc import Callable
 from typing import Literal, cast
 
 from felix.dataplane.rules import iptables, nftables
-from felix.dataplane.rules.backend_mode import NATIVE, Family, connected, legacy_tables
+from felix.dataplane.rules.backend_mode import NATIVE, connected, legacy_tables
+from felix.dataplane.rules.chain_target import Family
 from felix.rules.nftables import TABLE
 from linux.errors import CommandError, KernelError
 from linux.ipset import IPSets

@@ -6,10 +6,11 @@ Tested in tests/felix/dataplane/test_chain_store.py.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 from felix.rules.model import Chain, Rule
 
+Family = Literal[4, 6]
 Place = tuple[int, str]
 """A family (4 or 6) and one of its tables, by name."""
 

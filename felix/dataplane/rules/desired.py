@@ -35,8 +35,9 @@ from felix.dataplane.devices.work import Listener
 from felix.dataplane.rules.backend import Tables
 from felix.dataplane.rules.chain_refcounts import FILTER
 from felix.dataplane.rules.chain_store import ChainStore
+from felix.dataplane.rules.chain_target import Family
 from felix.dataplane.rules.floating import NONE_FLOATING, floating_addresses
-from felix.dataplane.rules.ipsets import Family, Sets
+from felix.dataplane.rules.ipsets import Sets
 from felix.dataplane.rules.settings import rule_settings
 from felix.dataplane.rules.static_inputs import (
     OWN_SETS,

@@ -25,15 +25,15 @@ import errno
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Literal, cast
+from typing import cast
 
 from felix.calc.policy_model import SetChange, SetKind
+from felix.dataplane.rules.chain_target import Family
 from felix.rules import names
 from linux.errors import KernelError
 from linux.ipset import IPSets, SetInfo, SetType
 from linux.nftables import NamedSets
 
-Family = Literal[4, 6]
 SLICE = 2000
 """Members that one message to the kernel names; about 15 ms."""
 MANY = 200

@@ -16,6 +16,7 @@ import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Literal, cast
 
+from felix.dataplane.rules.chain_target import Family
 from felix.dataplane.rules.drift import Drift
 from felix.rules.dispatch import Bins
 from felix.rules.iptables import render_rule, render_rules
@@ -31,7 +32,6 @@ SCHEME = HashScheme(
     ("cali-", "califw-", "calitw-", "califh-", "calith-", "calipi-", "calipo-", "felix-"),
 )
 NAMES = ("raw", "mangle", "nat", "filter")
-Family = Literal[4, 6]
 AT_ONCE = 100
 """Rules that are rendered in one step."""
 MOST_AHEAD = 80_000

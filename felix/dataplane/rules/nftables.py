@@ -21,8 +21,9 @@ import logging
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Literal, cast
+from typing import cast
 
+from felix.dataplane.rules.chain_target import Family
 from felix.dataplane.rules.drift import Drift
 from felix.rules import names, nftables
 from felix.rules.dispatch import DIRECTIONS, unknown
@@ -30,7 +31,6 @@ from felix.rules.model import Action, Chain, Rule, TableModel
 from linux.errors import KernelError
 from linux.nftables import Code, NamedSets, Packed, Ruleset, Watch, pack, packing
 
-Family = Literal[4, 6]
 Place = tuple[int, str]
 NAMES = ("raw", "mangle", "nat", "filter")
 AT_ONCE = 100

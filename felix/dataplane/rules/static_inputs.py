@@ -15,8 +15,8 @@ from felix.calc.policy_model import IPAddress
 from felix.config.parameters import Config
 from felix.dataplane.devices.mtu import IPIP, VXLAN, VXLAN_V6
 from felix.dataplane.devices.work import Listener
+from felix.dataplane.rules.chain_target import Family
 from felix.dataplane.rules.floating import FloatingAddresses
-from felix.dataplane.rules.ipsets import Family
 from felix.rules import ipvs
 from felix.rules.inputs import Facts, Senders
 from felix.rules.model import Marks

@@ -78,7 +78,7 @@ OBJECTS: list[tuple[Key, Any]] = [
 def result(calc: Calculator) -> object:
     return (
         calc.endpoints.active(),
-        calc.blackholes,
+        calc.blackholes(),
         calc.path_facts(frozenset()),
         [calc.facts.pool_members(v) for v in (4, 6)],
         [calc.facts.masqueraded_members(v) for v in (4, 6)],
@@ -100,7 +100,7 @@ def test_what_a_node_should_have() -> None:
     active, shadowed = calc.endpoints.active()
     assert [e.key.name for e in active.values()] == ["mine"]
     assert shadowed == {}
-    assert calc.blackholes == {BLOCK}
+    assert calc.blackholes() == {BLOCK}
     assert calc.facts.pool_members(4) == {"10.65.0.0/16", "10.66.0.0/16", "10.67.1.0/26"}
     assert calc.facts.pool_members(6) == {"fd65::/48"}
     assert calc.facts.masqueraded_members(4) == {"10.65.0.0/16"}
