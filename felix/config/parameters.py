@@ -294,7 +294,7 @@ class Config:
         "ServiceLoopPrevention",
         kinds.choice("Drop", "Reject", "Disabled"),
         "Drop",
-        "What becomes of a packet for a service that nobody translated.",
+        "What becomes of a packet for a service that no proxy translated.",
     )
     workload_source_spoofing: str = _row(
         "WorkloadSourceSpoofing",

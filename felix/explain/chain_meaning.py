@@ -22,7 +22,7 @@ STATIC = {
     "cali-nat-outgoing": "what pods of pools with natOutgoing send beyond all pools",
     "cali-fip-dnat": "from a floating address to the pod that it leads to",
     "cali-fip-snat": "what a pod sends to its own floating address",
-    "cali-cidr-block": "addresses of services that nobody translated: they do not leave the node",
+    "cali-cidr-block": "addresses of services that no proxy translated: they do not leave the node",
     "cali-ipvs-in": "what arrives for the host, of which IPVS may take some: marked",
     "cali-ipvs-out": "what IPVS sends on: the policy of its sender and of its receiver",
     "cali-ipvs-from": "from a pod's address to its egress chain",

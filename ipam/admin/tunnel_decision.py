@@ -29,7 +29,7 @@ class Action(Enum):
 
     KEEP = "the recorded address is ours"
     RENEW = "give back what our handle holds and assign another"
-    ASSIGN = "as RENEW; the recorded one is somebody else's and stays so"
+    ASSIGN = "as RENEW; the recorded one belongs to another handle and stays so"
     ADOPT = "assign the recorded address again, under our handle"
     CLEAR = "no pool asks for this tunnel"
     NOTHING = "no pool asks for this tunnel, and none is recorded"

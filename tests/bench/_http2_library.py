@@ -45,7 +45,7 @@ class Call:
         """End the call with an error."""
         if not self.done.done():
             self.done.set_exception(error)
-            self.done.exception()  # of a watch nobody may be waiting
+            self.done.exception()  # a watch may have no waiting caller
 
 
 class LibraryWire(asyncio.Protocol):

@@ -264,9 +264,9 @@ def test_filters_and_communities(pair: tuple[World, Node, Node]) -> None:
     inward = [{"cidr": "10.200.0.0/16", "matchOperator": "In", "action": "Reject"}]
     world.apply("BGPFilter", "tor", {"exportV4": export, "importV4": inward})
     # Each kind has a watch of its own, and a peering with an unknown filter would be refused.
-    nobody = "10.99.0.99"
-    world.apply("BGPPeer", "nobody", {"peerIP": nobody, "asNumber": 64500, "filters": ["tor"]})
-    wait_for(lambda: all(nobody in node.peers() for node in (n1, n2)), "they know the filter")
+    absent = "10.99.0.99"
+    world.apply("BGPPeer", "nobody", {"peerIP": absent, "asNumber": 64500, "filters": ["tor"]})
+    wait_for(lambda: all(absent in node.peers() for node in (n1, n2)), "they know the filter")
     world.delete(ResourceKey("BGPPeer", "nobody"))
     world.peer_with_router(filters=["tor"])
     wait_for(lambda: "64512 64512 64512" in world.birdc(*block), "the path")
@@ -280,7 +280,7 @@ def test_filters_and_communities(pair: tuple[World, Node, Node]) -> None:
 
     wait_for(lambda: refused() == [told, told], "the status")
     world.peer_with_router()
-    wait_for(lambda: refused() == [{}, {}], "nobody uses the filter")
+    wait_for(lambda: refused() == [{}, {}], "no peer uses the filter")
     world.delete(ResourceKey("BGPFilter", "tor"))
     world.delete(ResourceKey("BGPConfiguration", "default"))
     settle(world, n1, n2)

@@ -34,7 +34,7 @@ NODE, NODE6 = "10.99.0.1", "fd99::1"
 ROUTER, ROUTER6 = "10.99.0.100", "fd99::100"
 FAR = "10.97.0.2"
 RAW = IPv4Address("10.99.0.66")
-NOBODY = "10.99.0.99"
+ABSENT_PEER = "10.99.0.99"
 """An address where no router is."""
 BLOCK, BLOCK6 = "10.65.1.0/26", "fd65::40/122"
 
@@ -116,10 +116,10 @@ class Fabric:
 
     def known(self, name: str) -> None:
         """n1 has heard of a BGPFilter. A peering that names an unknown one is refused, and ends."""
-        self.peer(NOBODY, filters=[name], name="nobody")
-        wait_for(lambda: NOBODY in self.node.peers(), f"BGPFilter {name} is known")
+        self.peer(ABSENT_PEER, filters=[name], name="nobody")
+        wait_for(lambda: ABSENT_PEER in self.node.peers(), f"BGPFilter {name} is known")
         self.world.delete(ResourceKey("BGPPeer", "nobody"))
-        wait_for(lambda: NOBODY not in self.node.peers(), "nobody is gone")
+        wait_for(lambda: ABSENT_PEER not in self.node.peers(), "the absent peer is gone")
 
     def session(self, address: str = ROUTER) -> int:
         """The number of the present session, or of the last one: another one has another."""

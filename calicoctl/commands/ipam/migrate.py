@@ -176,7 +176,7 @@ def _tell(state: Plan, old: Entry, new: Entry, migration: Migration) -> None:
                 click.echo(f"  (not a pod: {allocation.who}, {allocation.address})")
         if node.leaked:
             unused = ", ".join(node.leaked)
-            click.echo(f"  (nobody uses: {unused}; see calicoctl ipam check)")
+            click.echo(f"  (no workload uses: {unused}; see calicoctl ipam check)")
 
 
 def _row(node: NodeState) -> list[str]:

@@ -84,7 +84,7 @@ def test_no_way_into_a_tunnel_that_has_one_end_only() -> None:
 def test_who_has_not_said_that_it_unwraps_ipip_gets_what_bgp_tells() -> None:
     pool, silent = Pool(POOL, False, "Always"), facts(3, rack=2, vtep=False)
     assert way(BLOCK, pool, ME, silent, TunnelSupport()) == ""
-    assert way(BLOCK, pool, ME, silent, TunnelSupport(told=False)) == IPIP_FAR, "nobody else tells"
+    assert way(BLOCK, pool, ME, silent, TunnelSupport(told=False)) == IPIP_FAR, "no speaker tells"
 
 
 def test_crosssubnet_spares_neighbours_the_tunnel_that_the_kernel_lacks() -> None:
