@@ -21,17 +21,13 @@ from libcalico.model import (
     Tier,
     TierSpec,
 )
+from libcalico.model.resources.cluster import FIXED_TIERS
 
 CALICO_VERSION = "v3.33.1"
 """The release whose bytes we write; Calico's own calicoctl compares it with its own."""
 
 VERSION_ANNOTATION = "muslin/version"
 KEY = ResourceKey.to(ClusterInformation, "default")
-TIERS = (
-    ("default", 1_000_000, "Deny"),
-    ("kube-admin", 1_000, "Pass"),
-    ("kube-baseline", 10_000_000, "Pass"),
-)
 ATTEMPTS = 10
 
 
@@ -98,7 +94,7 @@ async def ensure_initialized(
             continue
     else:
         raise DatastoreError(f"{KEY} kept changing while it was initialised")
-    for name, order, action in TIERS:
+    for name, (order, action) in FIXED_TIERS.items():
         key = ResourceKey("Tier", name)
         if await store.get(key) is None:
             tier = Tier(
