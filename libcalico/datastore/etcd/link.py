@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import os
 import ssl
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -162,11 +161,9 @@ def _context(material: Material) -> ssl.SSLContext:
     context.set_alpn_protocols(["h2"])
     context.load_verify_locations(cadata=material.ca.decode())
     if material.cert and material.key:
-        # Python reads a key from a file only; this one has no name and goes with its end.
-        with os.fdopen(os.memfd_create("etcd"), "wb") as file:
-            file.write(material.cert + b"\n" + material.key)
-            file.flush()
-            context.load_cert_chain(f"/proc/self/fd/{file.fileno()}")
+        from libcalico.identity import load_identity
+
+        load_identity(context, material.cert, material.key)
     return context
 
 
