@@ -73,7 +73,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "workloadSourceSpoofing": ("Disabled", "Any"),
 }
 
-MAX_32, MAX_INT32, MAX_PRIORITY = 2**32 - 1, 2**31 - 1, 2**31 - 2
+MAX_32, MAX_PRIORITY = 2**32 - 1, 2**31 - 2
 LIMITS: dict[str, tuple[int, int]] = {
     "bpfExtToServiceConnmark": (0, MAX_32),
     "bpfKubeProxyHealthzPort": (0, 65535),
