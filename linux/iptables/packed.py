@@ -47,7 +47,7 @@ class Packer:
     """The kinds of rules of one table that are known."""
 
     def __init__(self, table: str, family: Family, scheme: HashScheme) -> None:
-        self._table, self._family, self._mark = table, family, f'"{scheme.prefix}'
+        self._table, self._family, self._prefix = table, family, scheme.prefix
         self._ours, self._reader = scheme.owns, Reader(scheme)
         self._known: dict[tuple[str, int, int], PackedKind] = {}
         self._seen: set[tuple[str, int, int]] = set()
@@ -144,7 +144,7 @@ class Packer:
         for step in steps:
             rules = rules_of[step.chain]
             rule = rules[step.number - 1] if step.number <= len(rules) else {}
-            own = f"{self._mark[1:]}{step.hash}".encode()
+            own = f"{self._prefix}{step.hash}".encode()
             if not step.hash or not any(own in rule.get(part, b"") for part in _SAYING):
                 raise Drifted(step.chain)
             place, handle = self._place(step.chain, places), rule[messages.RULE_HANDLE]
