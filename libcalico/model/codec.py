@@ -91,7 +91,7 @@ def _decode(key: Key, raw: bytes) -> Struct:
     except NO_DOCUMENT as problem:
         if not raw.strip() and isinstance(key, AffinityKey):
             return BlockAffinity(state="")
-        raise InvalidValue("$", _short(raw), f"must be JSON: {problem}", str(key)) from None
+        raise not_json(str(key), raw, problem) from None
 
 
 def encode_value(key: Key, value: Struct, base: bytes | None = None) -> bytes:
@@ -166,7 +166,7 @@ def _decode_lenient(subject: str, type_: type[Struct], raw: bytes) -> Struct:
     try:
         tree = without_nulls(msgspec.json.decode(raw))
     except NO_DOCUMENT as problem:
-        raise InvalidValue("$", _short(raw), f"must be JSON: {problem}", subject) from None
+        raise not_json(subject, raw, problem) from None
     try:
         return msgspec.convert(tree, type_)
     except msgspec.ValidationError as problem:
@@ -191,6 +191,8 @@ def _at(tree: object, path: str) -> object:
     return tree if isinstance(tree, (str, int, float, bool, type(None))) else "..."
 
 
-def _short(raw: bytes) -> str:
+def not_json(subject: str, raw: bytes, problem: Exception) -> InvalidValue:
+    """The error for stored bytes that are no document; it names their beginning."""
     text = raw[:60].decode(errors="replace")
-    return text + "..." if len(raw) > 60 else text
+    shown = text + "..." if len(raw) > 60 else text
+    return InvalidValue("$", shown, f"must be JSON: {problem}", subject)

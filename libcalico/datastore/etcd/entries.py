@@ -21,7 +21,7 @@ def decode(key: Key, raw: bytes, revision: int) -> Entry:
     try:
         return Entry(key, codec.decode_value(key, raw), revision, raw)
     except (*NO_DOCUMENT, ValueError) as problem:
-        raise InvalidValue("$", _short(raw), f"must be JSON: {problem}", str(key)) from None
+        raise codec.not_json(str(key), raw, problem) from None
 
 
 def entry_of(key: Key, raw: bytes, revision: int) -> tuple[Entry | None, str]:
@@ -35,8 +35,3 @@ def entry_of(key: Key, raw: bytes, revision: int) -> tuple[Entry | None, str]:
     except RecursionError:
         value = salvage(key, b"")  # nothing of it can be read: it closes what an empty one closes
     return (None if value is None else Entry(key, value, revision, raw, reason)), reason
-
-
-def _short(raw: bytes) -> str:
-    text = raw[:60].decode(errors="replace")
-    return text + "..." if len(raw) > 60 else text
