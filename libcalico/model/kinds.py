@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from libcalico.errors import UnsupportedKind
+from libcalico.errors import InvalidValue, UnsupportedKind
 from libcalico.model.keys import ResourceKey
 from libcalico.model.resources.affinity import BlockAffinityResource
 from libcalico.model.resources.bgp import BGPConfiguration, BGPPeer
@@ -176,3 +176,12 @@ def key_of(resource: Resource) -> ResourceKey:
     kind = kind_named(resource.kind)
     namespace = resource.metadata.namespace if kind.namespaced else ""
     return ResourceKey(kind.name, resource.metadata.name, namespace)
+
+
+def check_name(key: ResourceKey, resource: Resource) -> None:
+    """Refuse a resource whose name is not that of its key. Raises InvalidValue."""
+    metadata = resource.metadata
+    if metadata.name != key.name or (key.namespace and metadata.namespace != key.namespace):
+        raise InvalidValue(
+            "metadata.name", f"{metadata.namespace}/{metadata.name}", "must be its key's", str(key)
+        )

@@ -14,11 +14,11 @@ from libcalico.datastore import built_in
 from libcalico.datastore.etcd import keys
 from libcalico.datastore.etcd.proto import etcd_pb2 as pb
 from libcalico.datastore.interface import ABSENT, Change, Check, Delete, Put, Selection
-from libcalico.errors import DatastoreError, InvalidValue, ValueTooLarge
+from libcalico.errors import DatastoreError, ValueTooLarge
 from libcalico.model import codec
 from libcalico.model.base.meta import stamp
 from libcalico.model.keys import Key, ResourceKey
-from libcalico.model.kinds import Resource
+from libcalico.model.kinds import check_name
 
 MAX_OPERATIONS = 128
 """Operations in one transaction, and guards."""
@@ -95,25 +95,16 @@ def operation(change: Change) -> pb.RequestOp | None:
     match change:
         case Put(key, value, _, base):
             if isinstance(key, ResourceKey):
-                value = stamp(_named(key, value))
+                check_name(key, value)
+                if value.kind != key.kind:
+                    value = msgspec.structs.replace(value, kind=key.kind)
+                value = stamp(value)
             raw = codec.encode_value(key, value, base.raw if base else None)
             return pb.RequestOp(request_put=pb.PutRequest(key=path, value=raw))
         case Delete():
             return pb.RequestOp(request_delete_range=pb.DeleteRangeRequest(key=path))
         case Check():
             return None
-
-
-def _named(key: ResourceKey, value: Resource) -> Resource:
-    """Refuse a resource whose name is not that of its key."""
-    metadata = value.metadata
-    if metadata.name != key.name or (key.namespace and metadata.namespace != key.namespace):
-        raise InvalidValue(
-            "metadata.name", f"{metadata.namespace}/{metadata.name}", "must be its key's", str(key)
-        )
-    if value.kind != key.kind:
-        value = msgspec.structs.replace(value, kind=key.kind)
-    return value
 
 
 def named_keys(what: Iterable[Key | Selection]) -> str:

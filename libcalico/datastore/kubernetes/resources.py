@@ -15,7 +15,7 @@ from libcalico.datastore.kubernetes.metadata import GROUP, V3, Tree, packed, unp
 from libcalico.errors import InvalidValue
 from libcalico.model import codec
 from libcalico.model.keys import Key, ResourceKey
-from libcalico.model.kinds import Resource
+from libcalico.model.kinds import check_name
 
 _STATUS = frozenset({"CalicoNodeStatus", "IPPool", "KubeControllersConfiguration", "Tier"})
 _OPTIONAL = frozenset(
@@ -98,8 +98,9 @@ class CustomResource:
         """
         key = put.key
         assert isinstance(key, ResourceKey)
+        check_name(key, put.value)
         base = put.base.raw if put.base else None
-        tree: Tree = msgspec.json.decode(codec.encode_value(key, _named(key, put.value), base))
+        tree: Tree = msgspec.json.decode(codec.encode_value(key, put.value, base))
         document: Tree = {
             "apiVersion": GROUP,
             "kind": self.stored or self.kind,
@@ -109,13 +110,3 @@ class CustomResource:
         document |= {part: tree[part] for part in ("spec", "status") if tree.get(part)}
         document.setdefault("spec", {})
         return document
-
-
-def _named(key: ResourceKey, value: Resource) -> Resource:
-    """Refuse a resource whose name is not that of its key."""
-    meta = value.metadata
-    if meta.name != key.name or (key.namespace and meta.namespace != key.namespace):
-        raise InvalidValue(
-            "metadata.name", f"{meta.namespace}/{meta.name}", "must be its key's", str(key)
-        )
-    return value
