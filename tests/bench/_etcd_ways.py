@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 HOST, TIMEOUT = "127.0.0.1", 10.0
 LEADER = (("hasleader", "true"),)
-RANGE, WATCH = "/etcdserverpb.KV/Range", "/etcdserverpb.Watch/Watch"
+RANGE, TXN = "/etcdserverpb.KV/Range", "/etcdserverpb.KV/Txn"
+WATCH = "/etcdserverpb.Watch/Watch"
 NextEvent = Callable[[], Awaitable[Any]]
 
 
@@ -68,7 +69,7 @@ class Grpc:
         await self._channel.channel_ready()
         self._calls = {
             path: self._channel.unary_unary(path, None, lambda body, path=path: decoded(path, body))
-            for path in (RANGE, "/etcdserverpb.KV/Txn")
+            for path in (RANGE, TXN)
         }
 
     async def unary(self, path: str, request: bytes) -> Any:
@@ -102,7 +103,7 @@ class Library:
     async def connect(self) -> None:
         """Connect."""
         await self._wire.connect()
-        paths = (RANGE, "/etcdserverpb.KV/Txn", WATCH)
+        paths = (RANGE, TXN, WATCH)
         self._headers = {path: self._wire.headers(path, LEADER) for path in paths}
 
     async def unary(self, path: str, request: bytes) -> Any:
@@ -142,7 +143,7 @@ class Own:
         """Connect."""
         if problem := await self._peer.reach(self._line):
             raise OSError(problem)
-        paths = (RANGE, "/etcdserverpb.KV/Txn")
+        paths = (RANGE, TXN)
         self._headers = {path: self._peer.headers(path.encode()) for path in paths}
 
     async def unary(self, path: str, request: bytes) -> Any:
@@ -175,11 +176,12 @@ class Own:
             self._streams.close()
 
 
-WAYS: tuple[Callable[[int], Client], ...] = (Grpc, Library, Own)
+WAYS: dict[str, Callable[[int], Client]] = {way.name: way for way in (Grpc, Library, Own)}
 
 
-async def read_once(client: Client) -> None:
+async def read_once(name: str, port: int) -> None:
     """A short program: one Range of all nodes."""
+    client = WAYS[name](port)
     start = b"/calico/resources/v3/projectcalico.org/nodes/"
     request = pb.RangeRequest(key=start, range_end=start[:-1] + b"0")
     await client.connect()
@@ -196,7 +198,7 @@ async def write(port: int, key: str, count: int) -> None:
     put = pb.PutRequest(key=key.encode(), value=b"x" * 800)
     request.success.add().request_put.CopyFrom(put)
     for _ in range(count):
-        await client.unary("/etcdserverpb.KV/Txn", request.SerializeToString())
+        await client.unary(TXN, request.SerializeToString())
         await asyncio.sleep(0.002)
     await client.close()
 
@@ -208,12 +210,7 @@ def main(name: str, port: int, *rest: str) -> None:
     elif name == "asyncio":
         asyncio.run(asyncio.sleep(0))
     else:
-        makers: dict[str, Callable[[int], Client]] = {"grpc": Grpc, "h2": Library, "own": Own}
-
-        async def once() -> None:
-            await read_once(makers[name](port))
-
-        asyncio.run(once())
+        asyncio.run(read_once(name, port))
 
 
 if __name__ == "__main__":

@@ -26,14 +26,13 @@ from typing import NotRequired, TypedDict
 
 from libcalico.datastore.etcd.proto import etcd_pb2 as pb
 from tests.bench import _etcd_ways as ways
-from tests.bench.datastore import endpoint
+from tests.bench.datastore import ROOT, endpoint, say
 from tests.support.etcd import Etcd
 
-ROOT = Path(__file__).parent.parent.parent
 KEY, VALUE = endpoint(1)
 NODES = 50
 SCRIPT = str(Path(sys.executable).parent / "calicoctl")
-PROGRAMS = ("python", "asyncio", "grpc", "h2", "own", "calicoctl get nodes")
+PROGRAMS = ("python", "asyncio", *ways.WAYS, "calicoctl get nodes")
 
 
 class Cost(TypedDict):
@@ -53,11 +52,6 @@ class Result(TypedDict):
     load: float
 
 
-def say(text: str) -> None:
-    """Progress."""
-    print(text, file=sys.stderr, flush=True)
-
-
 def range_request() -> bytes:
     """One key."""
     return bytes(pb.RangeRequest(key=KEY.encode()).SerializeToString())
@@ -75,9 +69,8 @@ def txn_request() -> bytes:
 
 async def measure_calls(port: int, rounds: int, calls: int) -> dict[str, dict[str, Cost]]:
     """Range and Txn by every way, in turns."""
-    kinds = {"range": ("/etcdserverpb.KV/Range", range_request()),
-             "txn": ("/etcdserverpb.KV/Txn", txn_request())}  # fmt: skip
-    clients = [make(port) for make in ways.WAYS]
+    kinds = {"range": (ways.RANGE, range_request()), "txn": (ways.TXN, txn_request())}
+    clients = [make(port) for make in ways.WAYS.values()]
     for client in clients:
         await client.connect()
     cpu = {(kind, one.name): list[float]() for kind in kinds for one in clients}
@@ -117,7 +110,7 @@ async def measure_events(port: int, rounds: int, events: int) -> dict[str, Cost]
     """A watch's events by every way, in turns: a child writes one every two milliseconds."""
     cpu: dict[str, list[float]] = {}
     for turn in range(rounds + 1):
-        for make in ways.WAYS:
+        for make in ways.WAYS.values():
             client = make(port)
             await client.connect()
             next_event = await client.watch(KEY.encode())
