@@ -1,9 +1,8 @@
 """Kubernetes objects as Calico resources: pure functions from parsed documents to structs."""
 
-from libcalico.conversion.cluster_peers import NodeAddresses, Nodes
+from libcalico.conversion.cluster_peers import NodeAddresses
 from libcalico.conversion.cluster_policy import cluster_policy
 from libcalico.conversion.convert import (
-    CONVERTIBLE,
     Conversion,
     convert,
     is_kubernetes,
@@ -13,11 +12,9 @@ from libcalico.conversion.network_policy import POLICY_PREFIX, network_policy
 from libcalico.conversion.profiles import namespace_profile, service_account_profile
 
 __all__ = [
-    "CONVERTIBLE",
     "POLICY_PREFIX",
     "Conversion",
     "NodeAddresses",
-    "Nodes",
     "cluster_policy",
     "convert",
     "is_kubernetes",

@@ -6,6 +6,6 @@ is in libcalico/legacy/apiconfig.py. Tested in tests/libcalico/test_legacy.py.
 """
 
 from libcalico.legacy.convert import convert_document, is_legacy, legacy_problems
-from libcalico.legacy.pools import onto_stored, pool_with_cidr
+from libcalico.legacy.pools import onto_stored
 
-__all__ = ["convert_document", "is_legacy", "legacy_problems", "onto_stored", "pool_with_cidr"]
+__all__ = ["convert_document", "is_legacy", "legacy_problems", "onto_stored"]

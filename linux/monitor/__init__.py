@@ -4,7 +4,6 @@ Public: `Monitor` and the groups that it listens to; events in `linux.monitor.ev
 """
 
 from linux.monitor.monitor import ADDRESSES as ADDRESSES
-from linux.monitor.monitor import EVERYTHING as EVERYTHING
 from linux.monitor.monitor import LINKS as LINKS
 from linux.monitor.monitor import NEIGHBOURS as NEIGHBOURS
 from linux.monitor.monitor import ROUTES as ROUTES

@@ -5,18 +5,16 @@ rules, `expressions` and `statements` for what rules consist of.
 """
 
 from linux.nftables.messages import Hook
-from linux.nftables.rules import EMPTY, Code, Packed, pack, packing
-from linux.nftables.ruleset import Report, Ruleset
+from linux.nftables.rules import Code, Packed, pack, packing
+from linux.nftables.ruleset import Ruleset
 from linux.nftables.sets import NamedSets
 from linux.nftables.watch import Watch
 
 __all__ = [
-    "EMPTY",
     "Code",
     "Hook",
     "NamedSets",
     "Packed",
-    "Report",
     "Ruleset",
     "Watch",
     "pack",

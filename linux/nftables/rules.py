@@ -49,8 +49,6 @@ class Packed:
 
 _PACKED_AT_ONCE = 500
 
-EMPTY = Packed((), ())
-
 
 def pack(codes: Sequence[Code]) -> Packed:
     """Hashes and packs the rules of one chain."""

@@ -13,7 +13,7 @@ from tests.support.explaining import world_of
 
 Document = dict[str, Any]
 API = "projectcalico.org/v3"
-ALLOW, DENY, PASS = {"action": "Allow"}, {"action": "Deny"}, {"action": "Pass"}
+ALLOW, DENY = {"action": "Allow"}, {"action": "Deny"}
 OPEN = {"ingress": [ALLOW], "egress": [ALLOW]}
 
 

@@ -31,7 +31,6 @@ from libcalico.model.keys import (
 )
 from libcalico.model.kinds import KINDS, kind_named, kind_of_family, kind_of_plural
 
-ROOT = "/calico/"
 RESOURCES = "/calico/resources/v3/projectcalico.org/"
 BLOCKS = "/calico/ipam/v2/assignment/"
 HOSTS = "/calico/ipam/v2/host/"

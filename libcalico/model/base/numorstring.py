@@ -21,9 +21,6 @@ else:
     # Text is taken when decoding; `as_number` then makes an int of it.
     ASNumber = int | str
 
-Port = int | str
-Protocol = int | str
-
 
 def order(value: float | None) -> float | None:
     """A policy's or tier's order as Go writes it: a whole number without a fraction."""
