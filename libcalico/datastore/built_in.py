@@ -5,6 +5,8 @@ Tested in tests/libcalico/test_etcd_store.py and tests/apiserver/test_kdd_store.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from libcalico.datastore.interface import (
     ABSENT,
     Change,
@@ -16,7 +18,7 @@ from libcalico.datastore.interface import (
 )
 from libcalico.errors import DatastoreError
 from libcalico.model import codec
-from libcalico.model.keys import ResourceKey
+from libcalico.model.keys import Key, ResourceKey
 from libcalico.model.resources.profile import DEFAULT_ALLOW, Profile, default_allow
 
 KEY = ResourceKey.to(Profile, DEFAULT_ALLOW)
@@ -33,8 +35,22 @@ def is_selected(selection: Selection) -> bool:
     return selection.family == "Profile" and DEFAULT_ALLOW.startswith(selection.name_prefix)
 
 
-def refuse(change: Change) -> None:
-    """Raise CommitConflict for creating the profile, DatastoreError for another change of it."""
+def permitted(changes: Iterable[Change]) -> Iterator[Change]:
+    """The changes of a commit, one after the other.
+
+    Raises DatastoreError for a key that comes twice and for a change of the profile, CommitConflict
+    for creating it.
+    """
+    seen: set[Key] = set()
+    for change in changes:
+        if change.key in seen:
+            raise DatastoreError(f"{change.key} appears twice in one commit")
+        seen.add(change.key)
+        _refuse(change)
+        yield change
+
+
+def _refuse(change: Change) -> None:
     if change.key != KEY or isinstance(change, Check):
         return
     if isinstance(change, Put) and change.guard == ABSENT:

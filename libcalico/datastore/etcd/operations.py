@@ -49,12 +49,8 @@ def transaction_of(changes: Sequence[Change]) -> Transaction:
 
     Raises DatastoreError for changes that cannot be one transaction, InvalidValue.
     """
-    transaction, seen = Transaction(), set[Key]()
-    for change in changes:
-        if change.key in seen:
-            raise DatastoreError(f"{change.key} appears twice in one commit")
-        seen.add(change.key)
-        built_in.refuse(change)
+    transaction = Transaction()
+    for change in built_in.permitted(changes):
         if change.guard is not None:
             transaction.compares.append(compare(change.key, change.guard))
             transaction.guarded.append(change.key)

@@ -39,7 +39,7 @@ from libcalico.datastore.kubernetes.positions import Memory, Positions
 from libcalico.datastore.kubernetes.table import Table
 from libcalico.datastore.kubernetes.watch import Feed
 from libcalico.datastore.kubernetes.writer import Done, Lost, Writer
-from libcalico.errors import DatastoreError, DatastoreUnavailable, InvalidValue
+from libcalico.errors import DatastoreUnavailable, InvalidValue
 from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.errors import (
     Busy,
@@ -119,8 +119,11 @@ class KubernetesDatastore:
         Raises CommitConflict when a guard does not hold; the changes made so far are undone then.
         Raises DatastoreUnavailable when their fate is unknown, or they could not be undone.
         """
-        self._refuse(changes)
-        kept = [change for change in changes if not isinstance(change.key, StatusKey | HostKey)]
+        kept = [
+            change
+            for change in built_in.permitted(changes)
+            if not isinstance(change.key, StatusKey | HostKey)
+        ]
         await self._check([change for change in kept if isinstance(change, Check)])
         handles = {
             change.key: await self._handle(change) for change in kept if order.is_handle(change)
@@ -180,14 +183,6 @@ class KubernetesDatastore:
             return await work(*about, **named)
 
     # -- writing -------------------------------------------------------------------------------
-
-    def _refuse(self, changes: Sequence[Change]) -> None:
-        seen: set[Key] = set()
-        for change in changes:
-            if change.key in seen:
-                raise DatastoreError(f"{change.key} appears twice in one commit")
-            seen.add(change.key)
-            built_in.refuse(change)
 
     async def _check(self, checks: Sequence[Check]) -> None:
         entries = await self.get_many([one.key for one in checks])
