@@ -76,12 +76,9 @@ class Probe:
 
     async def _plain(self) -> Finding:
         """Check that a server that is addressed without TLS does not require it."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
         try:
             async with asyncio.timeout(PLAIN_SECONDS):
-                await self._shake(context, talk=False)
+                await self._shake(_unverified(), talk=False)
         except (OSError, EOFError):
             return Finding("ok", self.endpoint, "reachable, without TLS", "network")
         return self._error("it speaks TLS: write https:// and name the CA (etcdCACertFile)")
@@ -120,9 +117,7 @@ class Probe:
 
     async def _server(self, material: Material) -> bytes:
         """The server's certificate in DER, fetched without verifying it; empty if it is not."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
+        context = _unverified()
         identify(context, material)
         try:
             return await self._shake(context, talk=False)
@@ -226,6 +221,14 @@ def _readable(ders: Iterable[bytes]) -> list[Certificate]:
         with suppress(ValueError):
             read.append(x509.parse(der))
     return read
+
+
+def _unverified() -> ssl.SSLContext:
+    """A context that takes any certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
 
 
 def _context(material: Material) -> ssl.SSLContext:
