@@ -23,6 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from libcalico.process.waiting import set_within
+
 MAX_LENGTH = 80
 """Octets of a key that the kernel takes (TCP_MD5SIG_MAXKEYLEN)."""
 
@@ -114,11 +116,7 @@ class FilePasswords(Wanted):
             if known != last:
                 yield known
                 last = known
-            try:
-                async with asyncio.timeout(self._period):
-                    await self._wake.wait()
-            except TimeoutError:
-                pass
+            await set_within(self._wake, self._period)
 
 
 def read(directory: Path, refs: frozenset[SecretRef]) -> Passwords:

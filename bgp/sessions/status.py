@@ -45,6 +45,7 @@ from typing import TypedDict
 
 from libcalico.model.base.meta import now_text
 from libcalico.process import status_file
+from libcalico.process.waiting import set_within
 
 log = logging.getLogger(__name__)
 
@@ -174,9 +175,5 @@ class Writer:
             except OSError as error:
                 log.warning("the status file cannot be written: %s", error)
             await asyncio.sleep(_PAUSE)
-            try:
-                async with asyncio.timeout(_PERIOD):
-                    await self._changed.wait()
-            except TimeoutError:
-                pass
+            await set_within(self._changed, _PERIOD)
             self._changed.clear()

@@ -13,6 +13,7 @@ import struct
 
 from bgp.sessions.evidence import Probe, Reached
 from bgp.speaker.interface import Peer
+from libcalico.process.waiting import set_within
 
 TIMEOUT = 4.0
 """Longer than the kernel asks for a neighbour's address (3 s) before it says there is none."""
@@ -56,10 +57,7 @@ async def _ready(dialling: socket.socket, timeout: float) -> None:
     loop, ready = asyncio.get_running_loop(), asyncio.Event()
     loop.add_writer(dialling, ready.set)
     try:
-        async with asyncio.timeout(timeout):
-            await ready.wait()
-    except TimeoutError:
-        pass
+        await set_within(ready, timeout)
     finally:
         loop.remove_writer(dialling)
 

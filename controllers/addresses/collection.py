@@ -53,6 +53,7 @@ from libcalico.errors import MuslinError
 from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.errors import KubernetesError, ObjectNotFound
 from libcalico.names import containers_of, split_handle
+from libcalico.process.waiting import set_within
 
 log = logging.getLogger(__name__)
 
@@ -135,11 +136,7 @@ class Collection:
                     # A stored object that no check has seen: the other controllers go on.
                     log.exception("addresses are not collected: %s", error)
                     wait = min(period, 30.0)
-            try:
-                async with asyncio.timeout(wait):
-                    await self._soon.wait()
-            except TimeoutError:
-                pass
+            await set_within(self._soon, wait)
 
     @property
     def blind(self) -> str:

@@ -58,6 +58,7 @@ from bgp.speaker.interface import (
 )
 from libcalico.process import tasks
 from libcalico.process.tasks import ended
+from libcalico.process.waiting import set_within
 
 log = logging.getLogger(__name__)
 
@@ -152,11 +153,7 @@ class ExaBGPSpeaker:
         started = 0.0
         loop = asyncio.get_running_loop()
         while True:
-            try:
-                async with asyncio.timeout(_TICK):
-                    await self._wake.wait()
-            except TimeoutError:
-                pass
+            await set_within(self._wake, _TICK)
             self._wake.clear()
             child = self._child
             if child is None:
