@@ -9,7 +9,7 @@ import enum
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from bgp.speaker.interface import Family, IPAddress, IPNetwork
+from bgp.speaker.interface import Family, IPAddress
 
 
 class NextHop(enum.Enum):
@@ -49,7 +49,3 @@ def audiences(sessions: Iterable[tuple[IPAddress, Manner]]) -> tuple[Audience, .
     for address, manner in sessions:
         groups.setdefault(manner, set()).add(address)
     return tuple(Audience(manner, frozenset(peers)) for manner, peers in groups.items())
-
-
-def _unknown(what: IPAddress | IPNetwork) -> str:
-    return ""

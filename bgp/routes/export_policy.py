@@ -28,7 +28,7 @@ from dataclasses import dataclass, field, replace
 
 from bgp.cluster.view import PoolView
 from bgp.routes import filters, reflection
-from bgp.routes.audiences import Audience, Manner, NextHop, _unknown
+from bgp.routes.audiences import Audience, Manner, NextHop
 from bgp.routes.bestpath import Candidate, local_pref
 from bgp.routes.communities import Tags
 from bgp.routes.filters import Rules, Subject
@@ -39,6 +39,10 @@ from bgp.speaker.interface import Family, IPAddress, IPNetwork, Route
 SECOND_HAND_MED = 100
 """MED of a path that a node learned inside the AS and tells an external peer: a router that
 hears all nodes then takes the node that has the block (RFC 4271 9.1.2.2 c)."""
+
+
+def _unknown(what: IPAddress | IPNetwork) -> str:
+    return ""
 
 
 @dataclass(frozen=True)
