@@ -16,13 +16,6 @@ from ipam.records.pools import TUNNEL, Pool
 from ipam.records.tunnel_kinds import IPIP, VXLAN, VXLAN_V6, WIREGUARD, Tunnel
 from libcalico.model import Node
 
-__all__ = [
-    "Action",
-    "Asking",
-    "asking",
-    "decide",
-]
-
 
 class Action(Enum):
     """The action for one tunnel's address."""

@@ -31,11 +31,6 @@ from bgp.speaker.exabgp.child_command import START_TIMEOUT, readable
 from libcalico.errors import MuslinError
 from libcalico.process import tasks
 
-__all__ = [
-    "Child",
-    "ChildFailed",
-]
-
 log = logging.getLogger(__name__)
 
 _PIPE_SIZE = 1 << 20

@@ -11,14 +11,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-__all__ = [
-    "command",
-    "environment",
-    "readable",
-    "relay_command",
-    "validate",
-]
-
 START_TIMEOUT = 60.0
 
 LAUNCH = Path(__file__).with_name("launch.py")

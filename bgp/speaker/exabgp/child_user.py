@@ -13,13 +13,6 @@ from pathlib import Path
 
 from bgp.speaker.exabgp.child_command import RELAY
 
-__all__ = [
-    "SPEAKER_ID",
-    "prepare_run_dir",
-    "speaker_id",
-    "write_private",
-]
-
 SPEAKER_ID = 61179
 """Uid and gid of ExaBGP: in a range that distributions assign to no account."""
 
