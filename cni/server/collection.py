@@ -65,7 +65,7 @@ class Collection:
             context.store,
             context.node,
             self._observe,
-            turn=self._container_lock,
+            container_lock=self._container_lock,
             flush=self._flush,
             foreign=self._foreign,
             gap=gap,

@@ -1,10 +1,10 @@
 """A node collects what its own dead containers left: look twice, then release by sequence.
 
 `ipam.collector.leak_evidence` says what is dead. This is the walk around it: look, wait, look
-again, and for each suspect that is still the same take its turn (so that no call of its container
-runs), look a third time, and release it in one transaction with handle and endpoint. A new
-owner that comes meanwhile is unharmed: the release names handle, sequence number and the endpoint's
-revision.
+again, and for each suspect that is still the same hold its container's lock (so that no call of
+the container runs), look a third time, and release it in one transaction with handle and endpoint.
+A new owner that comes meanwhile is unharmed: the release names handle, sequence number and the
+endpoint's revision.
 
 Invariants (tests/ipam/test_collector.py, tests/ipam/model/test_model.py):
   IPAM-24  Block, handle and endpoint of a dead container go in one transaction, or nothing.
@@ -48,7 +48,7 @@ from libcalico.model.keys import BlockKey, HandleKey, Key
 GAP_SECONDS = 10.0
 
 Observe = Callable[[], Awaitable[LeakEvidence]]
-Turn = Callable[[str], AbstractAsyncContextManager[None]]
+ContainerLock = Callable[[str], AbstractAsyncContextManager[None]]
 Foreign = Callable[[], Awaitable[str]]
 Flush = Callable[[Sequence[IPAddress]], Awaitable[None]]
 
@@ -85,9 +85,9 @@ class Sweep:
 class Collector:
     """One node's collector.
 
-    `observe` tells what the node sees now; `turn(container)` keeps calls of that container
-    out while it is held; `flush(addresses)` forgets their flows before they can be reused.
-    `foreign` tells why this machine is not the node; empty while it is (IPAM-26).
+    `observe` tells what the node sees now; `container_lock(container)` keeps calls of that
+    container out while it is held; `flush(addresses)` forgets their flows before they can be
+    reused; `foreign` tells why this machine is not the node, empty while it is (IPAM-26).
     """
 
     def __init__(
@@ -96,13 +96,13 @@ class Collector:
         node: str,
         observe: Observe,
         *,
-        turn: Turn = lambda _container: nullcontext(),
+        container_lock: ContainerLock = lambda _container: nullcontext(),
         flush: Flush = _no_flush,
         foreign: Foreign = _own,
         gap: float = GAP_SECONDS,
     ) -> None:
         self._store, self._node, self._observe = store, node, observe
-        self._turn, self._flush, self._gap = turn, flush, gap
+        self._container_lock, self._flush, self._gap = container_lock, flush, gap
         self._foreign = foreign
 
     async def sweep(self, listed: Listed | None = None) -> Sweep:
@@ -150,7 +150,7 @@ class Collector:
         return judge(self._node, entries, endpoints, evidence), entries, endpoints, complete
 
     async def _release(self, suspect: Suspect, listed: Listed | None) -> tuple[IPAddress, ...]:
-        async with self._turn(suspect.container_id):
+        async with self._container_lock(suspect.container_id):
             view = View()
             await self._read(view, suspect)
             entries = [e for k in view if isinstance(k, BlockKey) and (e := view.get(k))]
@@ -158,7 +158,7 @@ class Collector:
             if await self._foreign():
                 return ()
             evidence = replace(await self._observe(), listed=listed)
-            # The turn is ours: that it is "busy" now means that a call waits for it.
+            # The lock is ours: that it is "busy" now means that a call waits for it.
             evidence = replace(evidence, busy=evidence.busy - {suspect.container_id})
             now = judge(self._node, entries, endpoints, evidence).dead.get(suspect.handle_id)
             if (

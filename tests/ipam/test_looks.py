@@ -51,7 +51,7 @@ async def swept(evidence: Sequence[LeakEvidence], foreign: Sequence[str]) -> Mem
 
 @pytest.mark.parametrize("look", range(LOOKS))
 def test_who_is_seen_alive_at_one_of_the_looks_keeps_its_address(look: int) -> None:
-    """IPAM-23, and the look in its turn: an ADD may have come since the second."""
+    """IPAM-23, and the look with the container's lock: an ADD may have come since the second."""
     evidence = [GONE] * LOOKS
     evidence[look] = replace(GONE, interfaces=frozenset({"cali1"}))
     store = asyncio.run(swept(evidence, [""] * LOOKS))

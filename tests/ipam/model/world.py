@@ -161,7 +161,7 @@ class Process:
         self._loop.drain()
 
     @asynccontextmanager
-    async def turn(self, cid: str) -> AsyncIterator[None]:
+    async def container_lock(self, cid: str) -> AsyncIterator[None]:
         """No two calls of one container at a time."""
         lock = self._locks.setdefault(cid, asyncio.Lock())
         self.busy[cid] = self.busy.get(cid, 0) + 1
@@ -176,7 +176,7 @@ class Process:
     async def add(self, container: Container) -> None:
         """CNI ADD, as the daemon does it."""
         host = self.host
-        async with self.turn(container.cid):
+        async with self.container_lock(container.cid):
             if container.state not in (ADDING,):
                 return
             try:
@@ -220,7 +220,7 @@ class Process:
 
     async def delete(self, container: Container) -> None:
         """CNI DEL: the cable, then the release, or a record in the journal."""
-        async with self.turn(container.cid):
+        async with self.container_lock(container.cid):
             if not self.alive:
                 return
             container.state = DELETING
@@ -238,7 +238,7 @@ class Process:
 
     async def replay(self, container: Container, settled: Callable[[], bool]) -> None:
         """One record of the journal, which stays while a swallowed commit may still happen."""
-        async with self.turn(container.cid):
+        async with self.container_lock(container.cid):
             if container.cid not in self.host.journal or not self.alive:
                 return
             self._unlink(container)
@@ -268,7 +268,7 @@ class Process:
             )
 
         store = SteppedStore(self._real, self, "collector", self._loop, self._note_look)
-        collector = Collector(store, self.host.name, observe, turn=self.turn)
+        collector = Collector(store, self.host.name, observe, container_lock=self.container_lock)
         try:
             self.swept = await collector.sweep(listed)
             self.did["swept"] += 1
