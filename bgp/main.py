@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bgp import malloc_trim
 from bgp.agent.agent import Agent, SpeakerBroken
-from bgp.agent.birdworld import AgentWorld
+from bgp.agent.bird_world import AgentWorld
 from bgp.agent.followed import selections
 from bgp.agent.publish import Publisher
 from bgp.agent.report import Reporter

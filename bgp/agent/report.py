@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from bgp.agent.birdworld import AgentWorld
+from bgp.agent.bird_world import AgentWorld
 from bgp.peering.planned import GLOBAL, MESH, NODE, PlannedPeer
 from bgp.routes.bestpath import Candidate
 from bgp.routes.local_routes import Kind

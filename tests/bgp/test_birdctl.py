@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bgp.agent.birdworld import AgentWorld
+from bgp.agent.bird_world import AgentWorld
 from bgp.agent.status_document import describe
 from bgp.bird import birdctl
 from bgp.bird.birdanswers import answer

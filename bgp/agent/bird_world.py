@@ -45,7 +45,7 @@ def protocol_name(planned: PlannedPeer) -> str:
 
 
 class AgentWorld:
-    """One family of an agent; implements `bgp.bird.birdanswers.World`."""
+    """One family of an agent; implements `bgp.bird.world.World`."""
 
     def __init__(self, agent: Agent, family: int) -> None:
         self._agent, self.family = agent, family
