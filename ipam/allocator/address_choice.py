@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_network
 
-from ipam.allocator.release_choice import Missing, blocks_of, give_back
+from ipam.allocator.release_choice import blocks_of, give_back
 from ipam.allocator.requests import Allocate, Answer, Companion, Granted, Release, Short, Unclaimed
 from ipam.allocator.transaction_draft import Step, TransactionDraft
 from ipam.records import blocks
@@ -72,9 +72,9 @@ def _automatic(
         count = request.count_of(family)
         taken = _take(draft, usable, family, count, sources, step)
         if len(taken) < count and not (request.partial and taken):
-            if companion and companion.key not in draft.view:
+            if companion:
                 # Before more is sought: perhaps this attachment has its address already.
-                raise Missing(companion.key)
+                draft.require(companion.key)
             return Short(family, count - len(taken))
         got += taken
     return Granted(tuple(got))
@@ -145,17 +145,15 @@ def _fixed(
     draft: TransactionDraft, request: Allocate, usable: Sequence[Pool], sources: Sources, step: Step
 ) -> Answer:
     companion = request.companion
-    if companion and companion.key not in draft.view:
+    if companion:
         # Perhaps this attachment has the addresses already: then they are not in others' use.
-        raise Missing(companion.key)
+        draft.require(companion.key)
     by_block: dict[BlockKey, list[IPAddress]] = {}
     for address in dict.fromkeys(request.fixed):
         pool = serving(usable, address, request.use, disabled=request.restores)
         block_network = ip_network(f"{address}/{pool.block_size}", strict=False)
         by_block.setdefault(BlockKey(block_network), []).append(address)
-    unknown = [key for key in by_block if not draft.knows(key)]
-    if unknown:
-        raise Missing(*unknown)
+    draft.require(*by_block)
     for key, addresses in by_block.items():
         edit = draft.edit(key)
         if edit is None:
@@ -186,9 +184,7 @@ def _kept(
             return []
     elif {address.version for address in addresses} != set(request.families):
         return []
-    handle_key = HandleKey(request.handle_id)
-    if not draft.knows(handle_key):
-        raise Missing(handle_key)
+    draft.require(HandleKey(request.handle_id))
     owned: set[IPAddress] = set()
     for key in blocks_of(draft, draft.handle(request.handle_id)):
         step.seen.append(key)

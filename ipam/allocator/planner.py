@@ -16,9 +16,9 @@ from collections.abc import Sequence
 
 from ipam.allocator.address_choice import MAX_CHANGES, Sources, choose_addresses
 from ipam.allocator.committer import Plan
-from ipam.allocator.release_choice import Missing, choose_release
+from ipam.allocator.release_choice import choose_release
 from ipam.allocator.requests import Allocate, Answer, Granted, Refused, Request, Short
-from ipam.allocator.transaction_draft import Step, TransactionDraft
+from ipam.allocator.transaction_draft import Missing, Step, TransactionDraft
 from ipam.allocator.view import View
 from ipam.records.errors import IPAMError
 from ipam.records.pools import Pool

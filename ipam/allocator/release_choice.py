@@ -13,22 +13,13 @@ from libcalico.model import Handle
 from libcalico.model.keys import BlockKey, HandleKey, Key
 
 
-class Missing(Exception):
-    """These keys must be read before the request can be decided."""
-
-    def __init__(self, *keys: Key) -> None:
-        self.keys = keys
-
-
 def choose_release(draft: TransactionDraft, request: Release) -> tuple[Answer, Step]:
     """The addresses that a handle gives back."""
     companion = request.companion
     keys: list[Key] = [HandleKey(request.handle_id)]
     if companion:
         keys.append(companion.key)
-    unknown = [key for key in keys if not draft.knows(key)]
-    if unknown:
-        raise Missing(*unknown)
+    draft.require(*keys)
     step = Step(request.handle_id)
     released = give_back(draft, request, step)
     if companion:
@@ -38,8 +29,7 @@ def choose_release(draft: TransactionDraft, request: Release) -> tuple[Answer, S
 
 def give_back(draft: TransactionDraft, request: Release, step: Step) -> list[IPAddress]:
     """Note in the step what a handle held before it and gives back; the addresses."""
-    if not draft.knows(HandleKey(request.handle_id)):
-        raise Missing(HandleKey(request.handle_id))
+    draft.require(HandleKey(request.handle_id))
     released: list[IPAddress] = []
     handle = draft.handle(request.handle_id)
     for key in blocks_of(draft, handle):
@@ -71,7 +61,5 @@ def _is_released(request: Release, address: IPAddress) -> bool:
 
 def blocks_of(draft: TransactionDraft, handle: Handle | None) -> list[BlockKey]:
     keys = handles.block_keys(handle)
-    unknown = [key for key in keys if not draft.knows(key)]
-    if unknown:
-        raise Missing(*unknown)
+    draft.require(*keys)
     return keys

@@ -25,6 +25,13 @@ Candidate = tuple[BlockKey, Collection[int]]
 """A block that may have free addresses, and its reserved ordinals."""
 
 
+class Missing(Exception):
+    """These keys must be read before the request can be decided."""
+
+    def __init__(self, *keys: Key) -> None:
+        self.keys = keys
+
+
 @dataclass(slots=True)
 class Step:
     """The changes of one request."""
@@ -91,6 +98,11 @@ class TransactionDraft:
     def knows(self, key: Key) -> bool:
         """Whether the object's state is known, absence included."""
         return key in self._edits or key in self._handles or key in self.view
+
+    def require(self, *keys: Key) -> None:
+        """Raise `Missing` for those of these objects whose state is not known."""
+        if unknown := [key for key in keys if not self.knows(key)]:
+            raise Missing(*unknown)
 
     def addresses(self, key: BlockKey, ordinals: Sequence[int]) -> list[IPAddress]:
         """The addresses of some ordinals of a block."""
