@@ -8,16 +8,10 @@ Standard library only. Tested in tests/bgp/test_sessions.py.
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from bgp.speaker.exabgp.upstream.exabgp_types import Neighbor
 
 
-class Described(Protocol):
-    """A neighbor of ExaBGP's, as far as it is needed here."""
-
-    def __getitem__(self, name: Literal["description"], /) -> str: ...
-
-
-def options(neighbor: Described) -> dict[str, str]:
+def options(neighbor: Neighbor) -> dict[str, str]:
     """The options in a neighbor's description."""
     words = str(neighbor["description"] or "").strip('"').split()
     if words[:1] != ["muslin"]:
