@@ -40,7 +40,7 @@ RESTORED = Counter("calico_cni_restored", "Attachments put back into the datasto
 
 
 class PutBack:
-    """Puts back what is missing of an attachment, in its container's turn."""
+    """Puts back what is missing of an attachment, under its container's lock."""
 
     def __init__(
         self, context: DaemonContext, container_lock: Acquire, stored: StoredAttachments

@@ -183,7 +183,7 @@ class Restorer:
         marks = await self._context.in_thread(kernel_marks)
         for record in records:
             if not record.stands(marks):
-                # Without its turn, which the collector would take for a call of the container.
+                # Without the container's lock, which the collector would take for a call of it.
                 self._records.drop_this(record)
         standing = [one for one in records if one.stands(marks)]
         missing = await self._stored.missing(standing, handles=handles)

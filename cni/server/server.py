@@ -1,7 +1,7 @@
 """The socket's side of the daemon: one task a connection, one request a connection.
 
-A request is checked again (the executable may be of another release), waits for its turn,
-is served, and answered. Calls of one container are served one after another; at most
+A request is checked again (the executable may be of another release), waits for its container's
+lock, is served, and answered. Calls of one container are served one after another; at most
 `CONCURRENCY` calls run at a time. When the executable goes away before its answer, an ADD is
 cancelled and undone; when it says that it could not deliver the answer, an ADD is undone too.
 
@@ -149,8 +149,8 @@ class Server:
             for seen in (self.called, *self.dispatcher.watching):
                 if seen is not None:
                     seen.add(container)
-            # The turn first: a call that waits for it takes no place from other containers. A GC
-            # waits for turns while it works, so it has a place that no turn's holder waits for.
+            # The lock first: a call that waits for it takes no place from other containers. A GC
+            # waits for locks while it works, so it has a place that no lock's holder waits for.
             places = self._collecting if request.command is Command.GC else self._slots
             async with self.container_lock(container), places:
                 IN_FLIGHT.inc()
