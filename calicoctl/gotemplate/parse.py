@@ -37,14 +37,14 @@ def parse(text: str) -> tuple[Node, ...]:
 
 class _Parser:
     def __init__(self, pieces: list[str | list[Token]]) -> None:
-        self.pieces = pieces
+        self._pieces = pieces
         self._at = 0
 
     def block(self, in_range: bool) -> tuple[tuple[Node, ...], list[Token]]:
         """Nodes up to `end` or `else`, and that action's tokens; none at the end of the text."""
         nodes: list[Node] = []
-        while self._at < len(self.pieces):
-            piece = self.pieces[self._at]
+        while self._at < len(self._pieces):
+            piece = self._pieces[self._at]
             self._at += 1
             if isinstance(piece, str):
                 if piece:
