@@ -16,7 +16,6 @@ Source: docs/reference/cni.md#check; comparisons in `cni.verbs.comparison`.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -50,8 +49,6 @@ from cni.veth.pod_end import open_pod
 from libcalico.errors import MuslinError
 from linux.errors import KernelError
 from linux.netlink import Socket
-
-log = logging.getLogger(__name__)
 
 HASTE = 0.2
 """How long felix is asked, in seconds, when something is wrong anyway."""
