@@ -143,19 +143,20 @@ async def _settled(
 ) -> tuple[_Kernel, list[Complaint]]:
     """The kernel's facts, as soon as felix has made or repaired its part of them."""
     loop, pause = asyncio.get_running_loop(), 0.02
-    ips = [address.ip for address in expected.addresses]
     with open_pod(netns_fd) as pod:
         while True:
-            kernel = _Kernel(
-                host_side(host, expected.attachment.host_interface, ips),
-                pod_side(pod, expected.attachment.ifname),
-            )
+            kernel = _Kernel(_host_side(host, expected), pod_side(pod, expected.attachment.ifname))
             complaints = kernel.complaints(expected, born)
             final = not complaints or not all(complaint.settles for complaint in complaints)
             if final or loop.time() + pause > until:
                 return kernel, complaints
             await asyncio.sleep(pause)
             pause = min(2 * pause, 0.25)
+
+
+def _host_side(host: Socket, expected: Expected) -> HostSide:
+    ips = [address.ip for address in expected.addresses]
+    return host_side(host, expected.attachment.host_interface, ips)
 
 
 async def _policy(
@@ -184,8 +185,7 @@ async def _without_namespace(
             "the network namespace of CNI_NETNS does not exist, and the datastore does not "
             "answer, try again later",
         )
-    ips = [address.ip for address in expected.addresses]
-    host = host_side(context.host, expected.attachment.host_interface, ips)
+    host = _host_side(context.host, expected)
     _refuse_unknown(context, request, host, stored)
     raise CNIError(
         Code.CALICO,
