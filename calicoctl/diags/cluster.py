@@ -17,7 +17,7 @@ from typing import TypedDict
 
 from calicoctl import versions
 from calicoctl.diags import files, programs, store
-from calicoctl.diags.archive import Archive, stamp
+from calicoctl.diags.archive import Archive, Form, stamp
 from calicoctl.diags.redact import Redactor
 from calicoctl.session import Options
 from libcalico import apiconfig
@@ -227,8 +227,8 @@ def _put(archive: Archive, name: str, output: programs.Output, source: str) -> N
     if output.error and not output.text:
         archive.missing(name, output.error, source)
         return
-    form = "document" if name.endswith(".json") else "text"
-    archive.add(name, output.text, "document" if form == "document" else "text", source=source)
+    form: Form = "document" if name.endswith(".json") else "text"
+    archive.add(name, output.text, form, source)
 
 
 def run(settings: DiagsSettings) -> None:
