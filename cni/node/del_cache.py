@@ -14,7 +14,7 @@ from cni.request.attachment import Attachment
 from ipam.allocator.requests import Granted
 from ipam.records.blocks import IPAddress
 from libcalico.datastore.interface import Entry
-from libcalico.model.keys import HandleKey, Key
+from libcalico.model.keys import Key
 
 LIMIT = 1000
 
@@ -36,7 +36,7 @@ class DelCache:
     def keep(self, attachment: Attachment, granted: Granted) -> None:
         """Cache what was granted, unless the handle is shared with other interfaces."""
         self._kept.pop(attachment, None)
-        handle = granted.entries.get(HandleKey(attachment.handle_id))
+        handle = granted.entries.get(attachment.handle_key)
         if handle is None or granted.entries.get(attachment.endpoint_key) is None:
             return
         if sum((handle.value.block or {}).values()) != len(granted.addresses):

@@ -23,7 +23,7 @@ from cni.request.errors import CNIError, Code
 from cni.request.request import Request
 from libcalico import names
 from libcalico.errors import InvalidValue
-from libcalico.model.keys import ResourceKey
+from libcalico.model.keys import HandleKey, ResourceKey
 
 FIRST_INTERFACE = "eth0"
 DEFAULT_NAMESPACE = "default"
@@ -51,6 +51,11 @@ class Attachment:
     def handle_id(self) -> str:
         """The IPAM handle, shared by all interfaces of the container in this network."""
         return names.handle_id(self.network, self.container_id)
+
+    @property
+    def handle_key(self) -> HandleKey:
+        """The key of the handle."""
+        return HandleKey(self.handle_id)
 
     @cached_property
     def endpoint_key(self) -> ResourceKey:

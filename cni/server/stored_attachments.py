@@ -20,7 +20,7 @@ from ipam.records.pools import containing
 from libcalico.datastore.capabilities import Refusing
 from libcalico.datastore.interface import Entry
 from libcalico.errors import InvalidValue
-from libcalico.model.keys import BlockKey, HandleKey, Key
+from libcalico.model.keys import BlockKey, Key
 
 log = logging.getLogger(__name__)
 
@@ -58,14 +58,14 @@ class StoredAttachments:
     def _lacks(self, record: Record, entries: Mapping[Key, Entry | None]) -> bool:
         """Whether what was read of endpoint and handle is missing."""
         keys: list[Key] = [record.key] if record.endpoint is not None else []
-        keys += [handle_key(record)] if record.addresses else []
+        keys += [record.attachment.handle_key] if record.addresses else []
         return any(key in entries and entries[key] is None for key in keys)
 
     def _keys_of(self, record: Record, handles: bool) -> set[Key]:
         """The keys that are compared of one record."""
         keys: set[Key] = {*self._blocks_of(record)}
         if handles:
-            keys.add(handle_key(record))
+            keys.add(record.attachment.handle_key)
         if not self.native:
             keys.add(record.key)
         return keys
@@ -108,7 +108,7 @@ class StoredAttachments:
 
     async def read_all_of(self, record: Record) -> dict[Key, Entry | None]:
         """Read everything of one attachment, blocks of other sizes too."""
-        handle = handle_key(record)
+        handle = record.attachment.handle_key
         entries = await self._read([record.key, handle])
         entry = entries[handle]
         blocks_by_handle = set(handles.block_keys(entry.value)) if entry else set()
@@ -126,8 +126,3 @@ def unallocated(record: Record, entries: Mapping[Key, Entry | None]) -> list[IPA
         if one.handle_id == handle
     }
     return [address for address in record.addresses if address not in allocated]
-
-
-def handle_key(record: Record) -> HandleKey:
-    """The key of the handle of a record."""
-    return HandleKey(record.attachment.handle_id)

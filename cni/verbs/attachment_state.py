@@ -17,7 +17,7 @@ from ipam.records import blocks, handles
 from ipam.records.blocks import IPAddress
 from libcalico.errors import DatastoreUnavailable
 from libcalico.model import WorkloadEndpoint
-from libcalico.model.keys import HandleKey, Key
+from libcalico.model.keys import Key
 from linux import addresses, links, neighbours, routes
 from linux.addresses import Address
 from linux.links import Link
@@ -79,7 +79,7 @@ async def read_stored(
     context: DaemonContext, attachment: Attachment, until: float
 ) -> Stored | None:
     """What the datastore has of an attachment; None if it does not answer in time."""
-    key, handle_key = attachment.endpoint_key, HandleKey(attachment.handle_id)
+    key, handle_key = attachment.endpoint_key, attachment.handle_key
     try:
         async with asyncio.timeout_at(until):
             entries = await context.store.get_many([key, handle_key])

@@ -21,7 +21,7 @@ from ipam.allocator.requests import Release
 from ipam.records.blocks import IPAddress
 from libcalico.datastore.interface import Entry, Selection
 from libcalico.errors import DatastoreUnavailable, InvalidValue
-from libcalico.model.keys import HandleKey, Key
+from libcalico.model.keys import Key
 from libcalico.names import DEFAULT_INTERFACE_PREFIX
 from linux.errors import KernelError
 
@@ -63,7 +63,7 @@ async def release(
                 )
             )
             released += granted.addresses
-            handle_key = HandleKey(attachment.handle_id)
+            handle_key = attachment.handle_key
             if handle_key in granted.entries and granted.entries[handle_key] is None:
                 return released
             # The handle holds more: another interface's addresses, or a leak. Look closely.
@@ -96,7 +96,7 @@ async def _read(
     )
     listing, known = await asyncio.gather(
         context.store.list(selection),
-        context.store.get_many([attachment.endpoint_key, HandleKey(attachment.handle_id)]),
+        context.store.get_many([attachment.endpoint_key, attachment.handle_key]),
     )
     return listing.entries, known
 
