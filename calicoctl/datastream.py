@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
 
 from calicoctl import yamltext
 from calicoctl.documents import InputDocument, load_text
@@ -46,18 +45,18 @@ class Stream:
 
     resources: Sequence[InputDocument]
     cluster: ClusterInformation
-    ipam: Mapping[Key, object]
+    ipam: Mapping[Key, Struct]
 
 
 def render(
-    lists: Sequence[Mapping[str, object]], cluster: Mapping[str, object], ipam: Mapping[Key, object]
+    lists: Sequence[Mapping[str, object]], cluster: Mapping[str, object], ipam: Mapping[Key, Struct]
 ) -> str:
     """The stream of resource lists, the cluster's tree, and the records of IPAM."""
     text = "".join(f"{yamltext.dump(one)}---\n" for one in lists)
     return f"{text}{DIVIDER}\n{json_text(cluster)}\n{DIVIDER}\n{json_text(ipam_tree(ipam))}\n"
 
 
-def ipam_tree(records: Mapping[Key, object]) -> dict[str, object]:
+def ipam_tree(records: Mapping[Key, Struct]) -> dict[str, object]:
     """The third part: empty parts are left out."""
     tree: dict[str, object] = {}
     for name, kind in IPAM_PARTS:
@@ -69,12 +68,8 @@ def ipam_tree(records: Mapping[Key, object]) -> dict[str, object]:
     return tree
 
 
-def _pair(key: Key, value: object) -> dict[str, object]:
-    return {
-        "Key": path_of(key),
-        "Value": json.loads(encode_value(key, cast("Struct", value))),
-        "TTL": 0,
-    }
+def _pair(key: Key, value: Struct) -> dict[str, object]:
+    return {"Key": path_of(key), "Value": json.loads(encode_value(key, value)), "TTL": 0}
 
 
 def parse(text: str, source: str) -> Stream:
@@ -118,12 +113,12 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return members
 
 
-def _records(text: str, source: str) -> dict[Key, object]:
+def _records(text: str, source: str) -> dict[Key, Struct]:
     tree = _json(text, "the part of IPAM", source)
     known = {name for name, _ in IPAM_PARTS} | {"config"}
     if unknown := sorted(set(tree) - known):
         raise InvalidValue(unknown[0], "", "is none of " + ", ".join(sorted(known)), source)
-    records: dict[Key, object] = {}
+    records: dict[Key, Struct] = {}
     parts: tuple[tuple[str, type[object]], ...] = (*IPAM_PARTS, ("config", IPAMConfigKey))
     for name, kind in parts:
         pairs = tree.get(name) or []

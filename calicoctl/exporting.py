@@ -20,6 +20,7 @@ from libcalico.conversion import POLICY_PREFIX
 from libcalico.datastore.interface import Entry, Listing
 from libcalico.errors import MuslinError
 from libcalico.model import Block
+from libcalico.model.base.base import Struct
 from libcalico.model.base.meta import API_VERSION
 from libcalico.model.keys import AffinityKey, HandleKey, Key
 from libcalico.model.resources.ipam import Attribute
@@ -102,9 +103,9 @@ def _exported(kind: str, item: dict[str, Any], names: Mapping[str, str]) -> dict
     return item
 
 
-def ipam_records(entries: Iterable[Entry], names: Mapping[str, str]) -> dict[Key, object]:
+def ipam_records(entries: Iterable[Entry], names: Mapping[str, str]) -> dict[Key, Struct]:
     """The records of IPAM with the names of nodes in Kubernetes."""
-    records: dict[Key, object] = {}
+    records: dict[Key, Struct] = {}
     for entry in entries:
         key, value = entry.key, entry.value
         if isinstance(key, AffinityKey) and key.kind == "host":
