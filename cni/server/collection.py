@@ -15,8 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Sequence
 
 from prometheus_client import Counter, Gauge
 
@@ -65,7 +64,7 @@ class Collection:
             context.store,
             context.node,
             self._observe,
-            container_lock=self._container_lock,
+            container_lock=server.container_lock,
             flush=self._flush,
             foreign=self._foreign,
             gap=gap,
@@ -176,11 +175,6 @@ class Collection:
             busy=self._server.busy,
             called=frozenset(self._server.called or ()),
         )
-
-    @asynccontextmanager
-    async def _container_lock(self, container_id: str) -> AsyncIterator[None]:
-        async with self._server.container_lock(container_id):
-            yield
 
     async def _flush(self, addresses: Sequence[IPAddress]) -> None:
         try:

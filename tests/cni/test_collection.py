@@ -242,9 +242,8 @@ async def test_a_sweep_that_meets_what_it_cannot_read_ends_no_daemon(
         node="n1",
         cluster=SimpleNamespace(locked=False),
     )
-    collection = Collection(
-        cast(DaemonContext, context), cast(Server, SimpleNamespace(dispatcher=SimpleNamespace()))
-    )
+    server = SimpleNamespace(dispatcher=SimpleNamespace(), container_lock=None)
+    collection = Collection(cast(DaemonContext, context), cast(Server, server))
     monkeypatch.setattr(Collector, "sweep", stumble)
     assert await collection._sweep(None) is False
     assert "'10.0.0.300' is no address" in caplog.text
