@@ -6,7 +6,6 @@ Tested in tests/felix/kernel/test_backends.py and test_backend_switch.py.
 from __future__ import annotations
 
 import errno
-import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import closing
 from typing import Protocol, cast
@@ -21,8 +20,6 @@ from felix.rules.nftables import TABLE
 from linux.errors import KernelError
 from linux.nftables.connection import Connection
 from linux.nftables.messages import new_table
-
-log = logging.getLogger(__name__)
 
 
 class Target(ChainTarget, Protocol):

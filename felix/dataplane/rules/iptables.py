@@ -12,7 +12,6 @@ Tested in tests/felix/kernel/test_repair.py, test_quarantine.py.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Literal, cast
 
@@ -37,8 +36,6 @@ AT_ONCE = 100
 MOST_AHEAD = 80_000
 MOST_TEXTS = 4000
 """Rendered chains that are remembered."""
-
-log = logging.getLogger(__name__)
 
 
 class ModelTable:

@@ -17,7 +17,6 @@ Tested in tests/felix/dataplane/test_nftables_tables.py and by all tests that ha
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -40,8 +39,6 @@ MOST_PACKED = 4000
 """Packed chains that are remembered."""
 _LONGEST_INTERFACE = 15
 _SET_PREFIX = re.compile(r"(cali[46]0(?:s|n|svc|svcnoport))-")
-
-log = logging.getLogger(__name__)
 
 
 class ModelTable:
