@@ -39,8 +39,7 @@ class Debouncer:
         self._act()
 
     def stop(self) -> None:
-        """Call `act` now if it is due, and never afterwards."""
+        """Drop what is due, and never call `act` again."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-            self._act()

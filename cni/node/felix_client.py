@@ -4,14 +4,15 @@ felix may be away or restart at any moment. Offers and waits that are open are t
 every new connection, so that a restart of felix in the middle of an ADD costs time, not the
 ADD. Nothing here blocks an ADD: messages queue, only `in_force` waits.
 
-Where Calico's felix runs there is no such line: no socket at all. It says by a file that an
-endpoint is in force, and that is waited for instead.
+Where Calico's felix runs there is no such line: no socket at all, but a directory of files, each of
+which says that an endpoint is in force. Such a file is waited for instead. Our felix takes socket
+and directory with it when it ends, and leaves both where it is killed.
 
 Invariants (tests/cni/test_felix_client.py):
   CNI-16  A wait ends by felix's word about this very container, by the caller's timeout, or
-          by `stop_waiting`; never by the loss of a connection. A file is felix's word only while
-          there is no socket, and when it names the interface, the hardware address and the
-          addresses of this container.
+          by `stop_waiting`; never by the loss of a connection. A file is felix's word only where
+          Calico's felix speaks (a directory and no socket), and when it names the interface, the
+          hardware address and the addresses of this container.
   CNI-24  Every offer is closed: by `stored`, from whose revision on the datastore's word counts, or
           by `retract`. One that is open is told again to each new felix.
   CNI-23  Felix's word about one offer is none about a later one of the same container, with
@@ -87,6 +88,11 @@ class FelixClient:
         """Whether felix listens."""
         return self._outgoing is not None
 
+    @property
+    def calico_felix_here(self) -> bool:
+        """Whether Calico's felix keeps this node: it has no socket, and speaks by files."""
+        return not self.connected and not self._path.exists() and self._endpoint_status.exists()
+
     def offer(self, subject: Subject, value: bytes, *, wired: bool = False) -> None:
         """Hand over the exact bytes of an endpoint that is about to be stored.
 
@@ -131,7 +137,7 @@ class FelixClient:
         """Without a felix of ours: read the status files of another one, again and again."""
         if wait.word.said is not None:
             return
-        if not self.connected and not self._path.exists():
+        if self.calico_felix_here:
             offer = self._offers.get(subject)
             wait.file = wait.file or (status_file(self._endpoint_status, offer) if offer else None)
             if wait.file is None:

@@ -220,12 +220,11 @@ def _agents(context: DaemonContext, request: Request, room: Room) -> None:
 
 def _felix_away(context: DaemonContext, room: Room) -> bool:
     """Whether felix has been away for a while: a restart of it is no fault of the node."""
-    settings = context.settings
     if context.felix.connected:
         room.away = None
         return False
-    if not settings.felix_socket.exists() and settings.endpoint_status.exists():
-        return False  # Calico's felix: it has no socket, and speaks by files
+    if context.felix.calico_felix_here:
+        return False
     now = time.monotonic()
     room.away = now if room.away is None else room.away
     return now - room.away >= QUIET_SECONDS

@@ -2,15 +2,19 @@
 
 Names and content: libcalico/endpoint_files.py. A file is written when its endpoint comes into
 force, perhaps a moment later. It is removed at once when the endpoint is no longer in force,
-because Calico's plugin starts a pod as soon as it finds the file.
+because Calico's plugin starts a pod as soon as it finds the file. When felix ends, no endpoint is
+kept in force, so the files and their directory go.
 
-Invariant:
+Invariants:
   EPF-1  What keeps one file from being written or removed keeps no other from it.
+  EPF-2  A felix that has ended in order leaves no file and no directory, so what is there speaks of
+         a felix that runs, or of one that was killed and whose socket stays.
 Tested in tests/felix/reports/test_status.py.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
@@ -78,6 +82,14 @@ class EndpointStatus:
             except OSError as error:
                 failed[str(endpoint.key)] = str(error)
         self._note(failed | impossible, again=bool(failed))
+
+    def close(self) -> None:
+        """Remove the files and their directory, for felix ends (EPF-2)."""
+        self._written = None
+        self.update(())
+        if self._directory is not None:
+            with contextlib.suppress(OSError):  # a file that stays has been logged
+                self._directory.rmdir()
 
     def _read(self, directory: Path) -> dict[str, bytes]:
         """The content of the files by name; the directory is read once."""

@@ -50,8 +50,9 @@ class EndpointStatusTiming:
             self._write()
 
     def stop(self) -> None:
-        """Write what is due, and nothing after it."""
+        """Remove all files, and write none afterwards."""
         self._due.stop()
+        self._status.close()
 
     def _write(self) -> None:
         self._status.update(self._plane.state.in_force.values())

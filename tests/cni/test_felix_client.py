@@ -123,6 +123,7 @@ async def test_calicos_felix_says_it_by_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.asyncio
 async def test_a_file_that_no_felix_can_write_is_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "endpoint-status").mkdir()
     client = FelixClient(tmp_path / "node.sock", tmp_path / "endpoint-status")
     spec = WEB["spec"]
     assert isinstance(spec, dict)
@@ -137,6 +138,19 @@ async def test_a_file_says_nothing_where_our_felix_was(tmp_path: Path) -> None:
     client.offer(SUBJECT, msgspec.json.encode(WEB))
     (tmp_path / "k8s default%2Fweb eth0").write_bytes(msgspec.json.encode(SAID))
     (tmp_path / "node.sock").touch()
+    with pytest.raises(TimeoutError):
+        await client.in_force(SUBJECT, 0.3)
+
+
+@pytest.mark.asyncio
+async def test_a_name_too_long_for_a_file_is_waited_for_where_our_felix_is_to_come(
+    tmp_path: Path,
+) -> None:
+    """CNI-16: no directory, so it is not Calico's felix that is away."""
+    client = FelixClient(tmp_path / "node.sock", tmp_path / "endpoint-status")
+    spec = WEB["spec"]
+    assert isinstance(spec, dict)
+    client.offer(SUBJECT, msgspec.json.encode(WEB | {"spec": spec | {"pod": "p" * 253}}))
     with pytest.raises(TimeoutError):
         await client.in_force(SUBJECT, 0.3)
 

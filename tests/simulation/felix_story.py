@@ -60,6 +60,7 @@ async def play(run: Run) -> None:
     node.weather.away = False
     if node.felix is None or node.felix.done():
         node.start_felix()
+    await node.finish_deletes()
     await node.speaker.tell_all()
     trace.story("quiet")
     await asyncio.sleep(QUIET)

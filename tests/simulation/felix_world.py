@@ -48,7 +48,9 @@ COLOURS = ("red", "blue", "green")
 
 @dataclass
 class Pod:
-    """A pod as its runtime knows it. `asked`: wanted from the offer on, until its DEL begins."""
+    """A pod as its runtime knows it. `asked`: wanted from the offer on, until its DEL begins;
+    `deleted`: a DEL of it was done.
+    """
 
     name: str
     container: str
@@ -58,6 +60,7 @@ class Pod:
     asked: bool = False
     stored: bool = False
     running: bool = False
+    deleted: bool = False
 
 
 @dataclass
@@ -306,6 +309,13 @@ class Node:
         self.client.retract(self._subject(pod), forgotten=removed)
         await self._pause(0.002)
         await self._release(pod)
+        pod.deleted = True
+
+    async def finish_deletes(self) -> None:
+        """The runtime deletes the sandboxes that it replaced, late where nothing did before."""
+        for pod in self.past:
+            if not pod.deleted:
+                await self.undo(pod)
 
     async def _release(self, pod: Pod) -> None:
         companion = remover(pod.attachment)
