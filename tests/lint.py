@@ -12,7 +12,7 @@ from pathlib import Path
 
 import grimp
 
-from tests import counters, invariants, listed, prose, references
+from tests import counters, invariants, listed, performance, prose, references
 from tests.simulation import planting
 
 ROOT = listed.ROOT
@@ -223,6 +223,7 @@ def main() -> None:
         ("planted bugs apply", stale_patches()),
         ("prose of the documentation", prose.complaints(prose.pages(ROOT))),
         ("invariants", invariants.complaints(documented)),
+        ("page of goals and figures", performance.complaints()),
         ("references", references.complaints(documented)),
     )
     for name, found in looks:

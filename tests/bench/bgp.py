@@ -18,13 +18,13 @@ and SIGTERM leave nothing behind. JSON: `results.PART`.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Callable, Sequence
 
 from tests.bench import _bgp_many, _bgp_table, _ending
 from tests.bench._felix_world import Json
+from tests.bench._reporting import add_arguments, conclude
 from tests.bench.felix import say, table
 
 PARTS = ("claim", "table", "mesh", "reflector")
@@ -51,7 +51,7 @@ def measure(parts: Sequence[str], full: bool, nodes: int, clients: int, patience
 def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="./run bench bgp", description=__doc__)
-    parser.add_argument("--json", action="store_true")
+    add_arguments(parser)
     parser.add_argument("--full", action="store_true")
     parser.add_argument("--part", action="append", choices=PARTS)
     parser.add_argument("--nodes", type=int, help="of the mesh, 2 to 200")
@@ -65,7 +65,7 @@ def main() -> int:
     _ending.in_order()
     parts = options.part or PARTS
     result = measure(parts, options.full, nodes, clients, options.patience)
-    print(json.dumps({"results": result}, indent=1) if options.json else table(result))
+    conclude("bgp", {"results": result}, options, lambda found: table(found["results"]))
     return 0
 
 

@@ -34,6 +34,7 @@ from lab.cluster import Lab
 from lab.machine import Machine
 from libcalico.process import paths
 from tests.bench._cni_driver import BURST, WIDTHS
+from tests.bench._reporting import add_arguments, conclude
 
 Json = dict[str, Any]
 ROOT = Path(__file__).parent.parent.parent
@@ -229,7 +230,12 @@ def ratios(found: Json) -> Json:
     """Ours by ptp's. Pure."""
     ours, ptp = found["serial"]["muslin"], found["serial"]["ptp"]
     burst, burst_ptp = found[f"burst{BURST}"]["muslin"], found[f"burst{BURST}"]["ptp"]
-    cpu, cpu_ptp = (found["one_by_one"][kind]["add"]["cpu_ms"]["total"] for kind in KINDS[::2])
+    one_by_one = found["one_by_one"]
+    cpu = {
+        name: one_by_one["muslin"][name]["cpu_ms"]["total"]
+        / one_by_one["ptp"][name]["cpu_ms"]["total"]
+        for name in ("add", "del")
+    }
     return {
         "add_p50_vs_ptp": round(ours["add_ms"]["p50"] / ptp["add_ms"]["p50"], 2),
         "add_p99_vs_ptp": round(ours["add_ms"]["p99"] / ptp["add_ms"]["p99"], 2),
@@ -237,7 +243,8 @@ def ratios(found: Json) -> Json:
         "burst110_seconds": burst["add"]["wall_s"],
         "burst110_vs_ptp": round(burst["add"]["wall_s"] / burst_ptp["add"]["wall_s"], 2),
         "del110_vs_ptp": round(burst["del"]["wall_s"] / burst_ptp["del"]["wall_s"], 2),
-        "add_cpu_vs_ptp": round(cpu / cpu_ptp, 2),
+        "add_cpu_vs_ptp": round(cpu["add"], 2),
+        "del_cpu_vs_ptp": round(cpu["del"], 2),
     }
 
 
@@ -291,14 +298,14 @@ def _lines(found: Json) -> Iterator[str]:
 def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="./run bench cni", description=__doc__)
-    parser.add_argument("--json", action="store_true")
+    add_arguments(parser)
     parser.add_argument("--rounds", type=int, default=80, help="ADDs and DELs of each kind")
     parser.add_argument("--repeats", type=int, default=2, help="bursts of each kind")
     parser.add_argument("--data", choices=DATA, nargs="+", default=DATA)
     parser.add_argument("--backend", choices=BACKENDS, nargs="+", default=list(BACKENDS))
     options = parser.parse_args()
     result = report(measure(options))
-    print(json.dumps(result, indent=1) if options.json else table(result))
+    conclude("cni", result, options, table)
     return 0
 
 

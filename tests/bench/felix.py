@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import random
 import signal
 import subprocess
@@ -42,6 +41,7 @@ from libcalico.local.node_api import Hello, Paths, PathsBegin, PathsEnd
 from libcalico.local.node_api import Path as BgpPath
 from tests.bench import _felix_packets
 from tests.bench._felix_world import Bench, Json, RuleEar, Store, loaded, soon
+from tests.bench._reporting import add_arguments, conclude
 from tests.felix.in_kernel import BACKENDS, NFTABLES
 
 ENDPOINTS, POLICIES, ROUTES = 110, 100, 65_536
@@ -334,7 +334,7 @@ def table(value: Any, indent: int = 0) -> str:
 def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="./run bench felix", description=__doc__)
-    parser.add_argument("--json", action="store_true")
+    add_arguments(parser)
     parser.add_argument("--full", action="store_true")
     parser.add_argument("--backend", action="append", choices=BACKENDS)
     parser.add_argument("--part", action="append", choices=PARTS)
@@ -344,7 +344,7 @@ def main() -> int:
             backend: measure(Path(folder), backend, options.part or PARTS, options.full)
             for backend in options.backend or BACKENDS
         }
-    print(json.dumps({"results": result}, indent=1) if options.json else table(result))
+    conclude("felix", {"results": result}, options, lambda found: table(found["results"]))
     return 0
 
 

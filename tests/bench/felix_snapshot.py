@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from libcalico.datastore.etcd.proto import etcd_pb2 as pb
+from tests.bench._reporting import add_arguments, conclude
 from tests.bench._snapshot_shape import Shape, objects
 from tests.support.etcd import Etcd
 
@@ -129,7 +130,7 @@ def table(result: Json) -> str:
 def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="./run bench felix-snapshot", description=__doc__)
-    parser.add_argument("--json", action="store_true")
+    add_arguments(parser)
     parser.add_argument("--full", action="store_true", help="250,000 endpoints, 10,000 policies")
     parser.add_argument("--only", default="", help="one shape, such as 'sets 10000/1000'")
     parser.add_argument("--rounds", type=int, default=1000, help="single changes of each kind")
@@ -137,7 +138,7 @@ def main() -> int:
     shapes = [one for one in (FULL if options.full else SMALL) if options.only in ("", one.name)]
     results = {shape.name: run(shape, options.rounds) for shape in shapes}
     result = {"load": [round(one, 1) for one in os.getloadavg()], "results": results}
-    print(json.dumps(result, indent=1) if options.json else table(result))
+    conclude("felix-snapshot", result, options, table)
     return 0
 
 

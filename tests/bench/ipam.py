@@ -25,6 +25,7 @@ from typing import Any
 from libcalico.datastore.interface import ABSENT, Change, Datastore, Put, Selection
 from libcalico.model import Handle, IPPool, IPPoolSpec, Metadata, Node
 from libcalico.model.keys import HandleKey, ResourceKey
+from tests.bench._reporting import add_arguments, conclude
 from tests.support.etcd import Etcd
 
 ROOT = Path(__file__).parent.parent.parent
@@ -182,11 +183,11 @@ def table(result: dict[str, Any]) -> str:
 def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="./run bench ipam", description=__doc__)
-    parser.add_argument("--json", action="store_true")
+    add_arguments(parser)
     parser.add_argument("--scale", type=float, default=1.0, help="factor on all counts")
     options = parser.parse_args()
     result = measure(options.scale)
-    print(json.dumps(result, indent=1) if options.json else table(result))
+    conclude("ipam", result, options, table)
     return 0
 
 

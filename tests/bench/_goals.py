@@ -1,0 +1,131 @@
+"""The goals of speed and size, and where in a bench's JSON the figure of each stands.
+
+A path is a sequence of keys; `*` takes the worst of all values at that place, so that a goal that
+holds for both back ends has one row. Tested in tests/support/test_performance.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """A limit of one figure.
+
+    `flags`: with which the bench measures at the size that the goal is about. `least`: the figure
+    must not be below the limit, instead of not above it.
+    """
+
+    what: str
+    path: tuple[str, ...]
+    limit: float
+    unit: str = ""
+    flags: str = ""
+    least: bool = False
+    why_missed: str = ""
+
+    def met(self, figure: float) -> bool:
+        """Whether a figure reaches the goal."""
+        return figure >= self.limit if self.least else figure <= self.limit
+
+    @property
+    def text(self) -> str:
+        """The limit with its unit, such as `at most 0.7 of ptp`."""
+        return f"{'at least' if self.least else 'at most'} {self.limit:g} {self.unit}".strip()
+
+
+def _cni(name: str, what: str, limit: float, further: float | None = None) -> Iterator[Goal]:
+    setting = ("ratios_by_setting", "disk iptables", name)
+    yield Goal(f"{what}, etcd on disk, iptables", setting, limit, "of ptp")
+    if further is not None:
+        yield Goal(f"{what}, the next goal", setting, further, "of ptp")
+
+
+GOALS: Mapping[str, Sequence[Goal]] = {
+    "cni": (
+        *_cni("add_p50_vs_ptp", "ADD, median", 0.7, 0.5),
+        *_cni("add_p99_vs_ptp", "ADD, 99th percentile", 0.9, 0.7),
+        *_cni("burst110_vs_ptp", "110 ADDs at once", 0.4, 0.25),
+        *_cni("del_p50_vs_ptp", "DEL, median", 1.0),
+        *_cni("del110_vs_ptp", "110 DELs at once", 0.4),
+        *_cni("add_cpu_vs_ptp", "ADD, CPU of all processes, one by one", 0.7),
+        *_cni("del_cpu_vs_ptp", "DEL, CPU of all processes, one by one", 0.8),
+    ),
+    "felix": (
+        Goal("one rule of one policy changes, median", ("results", "*", "change", "p50_ms"), 10,
+             "ms"),
+        Goal("mixed changes, 110 pods and 100 policies, 99th percentile",
+             ("results", "*", "mixed", "p99_ms"), 30, "ms", "--full"),
+        Goal("restart until ready, median", ("results", "*", "restart", "p50_ms"), 500, "ms",
+             "--full"),
+        Goal("restart: commits to the kernel", ("results", "*", "restart", "kernel_commits"), 0,
+             "", "--full"),
+        Goal("idle, CPU of one core", ("results", "*", "idle", "cpu_percent"), 0.1, "%", "--full"),
+        Goal("idle, resident memory", ("results", "*", "idle", "rss_mib"), 60, "MiB", "--full"),
+        Goal("65,536 routes, cold", ("results", "*", "routes", "cold_s"), 1.5, "s", "--full"),
+        Goal("65,536 routes, again after a restart", ("results", "*", "routes", "resync_s"), 0.7,
+             "s", "--full"),
+        Goal("65,536 routes, again: routes written",
+             ("results", "*", "routes", "resync_writes_beside_markers"), 0, "", "--full"),
+    ),
+    "felix-snapshot": (
+        Goal("250,000 endpoints, 10,000 policies: stored bytes to rules",
+             ("results", "markers 250000/10000", "total_s"), 3, "s", "--full"),
+        Goal("the same, memory at its peak",
+             ("results", "markers 250000/10000", "peak_rss_mib"), 250, "MiB", "--full"),
+    ),
+    "ipam": (
+        Goal("one address, transactions of etcd",
+             ("results", "one_serial", "transactions_per_allocation"), 1.05),
+        Goal("64 at once, transactions of etcd an address",
+             ("results", "one_burst64", "transactions_per_allocation"), 0.1),
+    ),
+    "bgp": (
+        Goal("mesh of 100 nodes, cold, two cores", ("results", "mesh", "seconds"), 60, "s",
+             "--full --part mesh"),
+        Goal("reflector of 500 clients", ("results", "reflector", "ratio"), 1.0, "of BIRD",
+             "--full --part reflector"),
+        Goal("a claimed block to a route in another node's kernel",
+             ("results", "claim", "p50_ms"), 500, "ms", "--full --part claim"),
+    ),
+    "calicoctl": (
+        *(Goal(f"`calicoctl {words}`, CPU", ("results", words, "cpu_ms"), 80, "ms")
+          for words in ("version", "get nodes", "ipam show", "apply -f")),
+    ),
+}  # fmt: skip
+
+
+def figures_at(result: Any, path: Sequence[str]) -> Iterator[float]:
+    """The numbers of a bench's JSON at a path; none where it was not measured. Pure."""
+    if not path:
+        if isinstance(result, int | float):
+            yield float(result)
+        return
+    if not isinstance(result, dict):
+        return
+    first, *rest = path
+    for name in result if first == "*" else [first]:
+        if name in result:
+            yield from figures_at(result[name], rest)
+
+
+def judged(bench: str, result: Json, *, full: bool) -> list[Json]:
+    """Each goal of a bench with the figure of this run, where it was measured.
+
+    `full`: it was measured at full size; without that a goal of full size is not judged. Pure.
+    """
+    rows = []
+    for goal in GOALS.get(bench, ()):
+        measured = full or "--full" not in goal.flags
+        figures = list(figures_at(result, goal.path)) if measured else []
+        if figures:
+            figure = min(figures) if goal.least else max(figures)
+            rows.append(
+                {"what": goal.what, "goal": goal.text, "figure": figure, "met": goal.met(figure)}
+            )
+    return rows
