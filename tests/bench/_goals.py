@@ -79,6 +79,18 @@ GOALS: Mapping[str, Sequence[Goal]] = {
         Goal("the same, memory at its peak",
              ("results", "markers 250000/10000", "peak_rss_mib"), 250, "MiB", "--full"),
     ),
+    "fanout": (
+        Goal("1,000 nodes at 20 pod changes a second, from the write to the node, 99th percentile",
+             ("results", "steady", "1000x20", "p99_ms"), 1000, "ms", "--full"),
+        Goal("5,000 nodes at 4 pod changes a second, from the write to the node, 99th percentile",
+             ("results", "steady", "5000x4", "p99_ms"), 1000, "ms", "--full"),
+        Goal("a pod change and node: CPU of the store",
+             ("results", "steady", "*", "store_us_per_event"), 7.5, "us", "--full"),
+        Goal("a pod change and node: CPU of store and proxies",
+             ("results", "steady", "*", "all_us_per_event"), 25, "us", "--full"),
+        Goal("all nodes in sync again after an outage of five minutes",
+             ("results", "resume", "*", "in_sync_s"), 60, "s", "--full"),
+    ),
     "ipam": (
         Goal("one address, transactions of etcd",
              ("results", "one_serial", "transactions_per_allocation"), 1.05),

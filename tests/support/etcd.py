@@ -67,6 +67,12 @@ class Etcd:
         """Where clients connect."""
         return self._client
 
+    @property
+    def pid(self) -> int:
+        """Of the process that runs."""
+        assert self._process is not None
+        return self._process.pid
+
     def start(self) -> Etcd:
         """Start, and wait until it answers."""
         self.launch()

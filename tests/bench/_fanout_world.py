@@ -1,0 +1,201 @@
+"""etcd, proxies of it, and the process that stands for the nodes, for `./run bench fanout`.
+
+A node is one connection with the watches that felix begins, byte for byte; what comes is counted
+and thrown away (`_fanout_nodes.c`), so that the figures are those of store and proxies.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from felix.calc.graph import selections
+from libcalico.datastore.etcd.watch_responses import Responses
+from tests.bench._snapshot_shape import Shape, endpoint
+from tests.support.etcd import Etcd
+from tests.support.patience import HANG
+from tests.support.ports import free_ports
+
+Json = dict[str, Any]
+SOURCE = Path(__file__).with_name("_fanout_nodes.c")
+SHAPE = Shape("markers", 100_000, 1_000)
+NODES_A_PROXY = 200
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def say(text: str) -> None:
+    """Progress."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def processor(pid: int) -> float:
+    """Seconds of CPU that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def resident(pid: int) -> float:
+    """MiB that a process has in memory."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096 / (1 << 20)
+
+
+def watches(revision: int) -> list[bytes]:
+    """The create requests of a felix that goes on at a revision, as gRPC frames them. Pure."""
+    made = (one.SerializeToString() for one in Responses(selections("node1"), revision).requests())
+    return [b"\0" + len(one).to_bytes(4, "big") + one for one in made]
+
+
+class Proxy:
+    """One `etcd grpc-proxy`, on a port that it keeps over restarts."""
+
+    def __init__(self, etcd: Etcd, folder: Path) -> None:
+        (self.port,) = free_ports(1)
+        self._etcd, self._log = etcd, folder / f"proxy{self.port}.log"
+        self.start()
+
+    def start(self) -> None:
+        """Start, and wait until it listens."""
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [
+                    "etcd", "grpc-proxy", "start", f"--endpoints={self._etcd.endpoint}",
+                    f"--listen-addr=127.0.0.1:{self.port}",
+                    f"--advertise-client-url=127.0.0.1:{self.port}", "--resolver-prefix=",
+                ],
+                stdout=log, stderr=log, env={"PATH": os.environ["PATH"]},
+            )  # fmt: skip
+        until = time.monotonic() + HANG
+        while f":{self.port:04X} 00000000:0000 0A" not in Path("/proc/net/tcp").read_text():
+            if self.process.poll() is not None or time.monotonic() > until:
+                raise SystemExit(f"the proxy does not listen:\n{self._log.read_text()[-2000:]}")
+            time.sleep(0.02)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.process.kill()
+        self.process.wait()
+
+
+class Nodes:
+    """The process that stands for all nodes, spread over the addresses."""
+
+    def __init__(self, folder: Path, ports: Sequence[int], revision: int) -> None:
+        self._folder = folder
+        program = folder / "fanout"
+        if not program.exists():
+            subprocess.run(["gcc", "-O2", "-o", str(program), str(SOURCE)], check=True)
+        each = watches(revision)
+        requests = self._write(each)
+        addresses = [f"127.0.0.1:{port}" for port in ports]
+        self.process = subprocess.Popen(
+            [str(program), str(len(each)), str(requests), *addresses],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def _write(self, each: Sequence[bytes]) -> Path:
+        file = self._folder / "requests"
+        file.write_bytes(b"".join(each))
+        return file
+
+    def ask(self, command: str) -> str:
+        """The answer to one command."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(f"{command}\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline().strip()
+        if not answer:
+            raise SystemExit(f"the nodes ended at: {command}")
+        return answer
+
+    def open(self, count: int, jitter_ms: int) -> float:
+        """Connect so many nodes in all; seconds until all of their watches stand."""
+        answer = self.ask(f"open {count} {jitter_ms}")
+        if not answer.startswith(f"{count} of {count} "):
+            raise SystemExit(f"not all nodes have their watches: {answer}")
+        return float(answer.split()[-1]) / 1000
+
+    def resume_at(self, revision: int) -> None:
+        """Nodes that are opened from now on go on at a revision."""
+        self.ask(f"requests {self._write(watches(revision))}")
+
+    def until(self, events: int, seconds: float) -> float:
+        """Wait until each node has so many events since the mark; returns the seconds."""
+        answer = self.ask(f"until {events} {seconds * 1000:.0f}").split()
+        if answer[0] != "0":
+            raise SystemExit(f"{answer[0]} nodes lack events after {seconds:g} s")
+        return float(answer[-1]) / 1000
+
+    def report(self) -> Json:
+        """What came since the mark."""
+        found: Json = json.loads(self.ask("report"))
+        return found
+
+    def end(self) -> None:
+        """End the process."""
+        self.process.kill()
+        self.process.wait()
+
+
+class World:
+    """etcd with endpoints in it, `proxies` before it (none: nodes ask it directly), and nodes."""
+
+    def __init__(self, etcd: Etcd, folder: Path, proxies: int) -> None:
+        self.etcd, self._written = etcd, 0
+        self.proxies = [Proxy(etcd, folder) for _ in range(proxies)]
+        ports = [proxy.port for proxy in self.proxies] or [etcd.port]
+        self.nodes = Nodes(folder, ports, etcd.revision())
+
+    def write(self, count: int, a_second: float = 0.0) -> None:
+        """Change endpoints of other nodes, so many a second (0: as fast as it goes)."""
+        begun = time.monotonic()
+        for number in range(count):
+            if a_second and (wait := begun + number / a_second - time.monotonic()) > 0:
+                time.sleep(wait)
+            self._written += 1
+            key, value = endpoint(SHAPE, self._written % 100_000, f"other{self._written % 100}")
+            stamp = b',"sent":"%020d"}' % time.monotonic_ns()
+            self.etcd.put(key, value[:-1] + stamp)
+
+    def used(self) -> Json:
+        """Seconds of CPU and MiB of the store and of all proxies."""
+        pids = [proxy.process.pid for proxy in self.proxies]
+        (store,) = [self.etcd.pid]
+        return {
+            "store_cpu_s": processor(store),
+            "proxies_cpu_s": sum(map(processor, pids)),
+            "store_rss_mib": round(resident(store)),
+            "proxies_rss_mib": round(sum(map(resident, pids))),
+        }
+
+    def end(self) -> None:
+        """End nodes and proxies."""
+        self.nodes.end()
+        for proxy in self.proxies:
+            proxy.kill()
+
+
+@contextmanager
+def world(folder: Path, proxies: int) -> Iterator[World]:
+    """A store, its proxies and its nodes."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65_536), hard))
+    etcd = Etcd(folder / f"etcd{proxies}", ["--quota-backend-bytes=4000000000"]).start()
+    made: World | None = None
+    try:
+        made = World(etcd, folder, proxies)
+        yield made
+    finally:
+        if made is not None:
+            made.end()
+        etcd.kill()

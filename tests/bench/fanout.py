@@ -1,0 +1,158 @@
+"""`./run bench fanout`: what telling many nodes of a pod change costs store and proxies.
+
+Nodes are simulated: each is a connection of its own with the watches that felix begins, in the
+real protocol, and throws away what comes. One pod change is one write of an endpoint, as a Calico
+node stores it. Parts (`--part`):
+
+direct   nodes that watch etcd itself: the peer of this run
+steady   nodes behind `etcd grpc-proxy`, one for 200 of them: from the write to the node
+resume   all nodes lose their proxies for as long as five minutes of changes are; then all go on at
+         their revision, spread over some seconds, until each has every change
+cold     one felix lists everything: bytes and CPU, and from them how long all of them take
+
+Counts are reduced to 200 and 400 nodes; `--full` takes 1,000 nodes at 20 changes a second and 5,000
+at 4. Writer, nodes, store and proxies share this machine.
+
+JSON: `results.direct|steady|resume` by size `NODESxRATE`, each {events, p50_ms, p99_ms, max_ms,
+store_us_per_event, all_us_per_event, store_rss_mib, proxies_rss_mib, ...}; `results.cold`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.bench import _ending, felix_snapshot
+from tests.bench._fanout_world import NODES_A_PROXY, Json, World, processor, say, world
+from tests.bench._reporting import add_arguments, conclude
+from tests.bench._snapshot_shape import Shape
+from tests.bench.felix import table
+from tests.bench.felix_snapshot import fill
+from tests.support.etcd import Etcd
+
+PARTS = ("direct", "steady", "resume", "cold")
+SECONDS = 15
+OUTAGE_S = 300
+SMALL = ((200, 20), (400, 4))
+FULL = ((1000, 20), (5000, 4))
+COLD_ENDPOINTS = 250_000
+
+
+def steady(place: World, nodes: int, rate: int) -> Json:
+    """Changes at a rate, for a while."""
+    standing = place.nodes.open(nodes, jitter_ms=nodes * 2)
+    place.nodes.ask("mark")
+    before, begun = place.used(), time.monotonic()
+    place.write(rate * SECONDS, rate)
+    place.nodes.until(rate * SECONDS, 120)
+    seconds = time.monotonic() - begun
+    return {
+        **place.nodes.report(),
+        **cost(before, place.used(), nodes * rate * SECONDS),
+        "seconds": round(seconds, 1),
+        "all_stand_s": round(standing, 1),
+    }
+
+
+def cost(before: Json, after: Json, events: int) -> Json:
+    """CPU of store and proxies for each event and node, in microseconds. Pure."""
+    store, proxies = (after[name] - before[name] for name in ("store_cpu_s", "proxies_cpu_s"))
+    return {
+        "store_us_per_event": round(store / events * 1e6, 2),
+        "all_us_per_event": round((store + proxies) / events * 1e6, 2),
+        "store_rss_mib": after["store_rss_mib"],
+        "proxies_rss_mib": after["proxies_rss_mib"],
+    }
+
+
+def resume(place: World, nodes: int, rate: int) -> Json:
+    """An outage of the proxies, and all that was missed afterwards."""
+    jitter = 20_000 if nodes > 1000 else 2_000
+    place.nodes.open(nodes, jitter_ms=nodes * 2)
+    revision = place.etcd.revision()
+    for proxy in place.proxies:
+        proxy.kill()
+    place.nodes.ask("close")
+    missed = rate * OUTAGE_S
+    place.write(missed)
+    for proxy in place.proxies:
+        proxy.start()
+    place.nodes.resume_at(revision)
+    place.nodes.ask("mark")
+    before, begun = place.used(), time.monotonic()
+    place.nodes.open(nodes, jitter_ms=jitter)
+    place.nodes.until(missed, 600)
+    seconds = time.monotonic() - begun
+    return {
+        "in_sync_s": round(seconds, 1),
+        "missed_by_each": missed,
+        "jitter_s": jitter / 1000,
+        **cost(before, place.used(), nodes * missed),
+        **{name: value for name, value in place.nodes.report().items() if "_ms" not in name},
+    }
+
+
+def cold(folder: Path, full: bool) -> Json:
+    """One felix reads all that there is, and what 5,000 of them would take."""
+    shape = Shape("markers", 250_000, 10_000) if full else Shape("markers", 25_000, 1_000)
+    etcd = Etcd(folder / "cold", ["--quota-backend-bytes=4000000000"]).start()
+    try:
+        asyncio.run(fill(etcd, shape))
+        sent, used = etcd.sent(), processor(etcd.pid)
+        felix_snapshot.measure("raw", etcd, shape, 0)
+        sent, used = etcd.sent() - sent, processor(etcd.pid) - used
+    finally:
+        etcd.kill()
+    return {
+        "endpoints": shape.endpoints,
+        "mib_for_each": round(sent / (1 << 20), 1),
+        "store_cpu_s_for_each": round(used, 2),
+        "minutes_of_5000_by_two_cores": round(5000 * used / 2 / 60, 1),
+        "minutes_of_5000_by_10_gbit_s": round(5000 * sent * 8 / 10e9 / 60, 1),
+    }
+
+
+def measure(parts: list[str], full: bool) -> Json:
+    """The parts asked for, at their sizes."""
+    results: Json = {}
+    with tempfile.TemporaryDirectory(prefix="muslin-bench-") as folder:
+        for nodes, rate in FULL if full else SMALL:
+            size = f"{nodes}x{rate}"
+            proxies = -(-nodes // NODES_A_PROXY)
+            if "direct" in parts and nodes <= 1000:
+                say(f"direct, {size}")
+                with world(Path(folder), 0) as place:
+                    results.setdefault("direct", {})[size] = steady(place, nodes, rate)
+            for name, part in (("steady", steady), ("resume", resume)):
+                if name in parts:
+                    say(f"{name}, {size}, {proxies} proxies")
+                    with world(Path(folder), proxies) as place:
+                        results.setdefault(name, {})[size] = part(place, nodes, rate)
+        if "cold" in parts:
+            say("cold")
+            results["cold"] = cold(Path(folder), full)
+    return results
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="./run bench fanout", description=__doc__)
+    add_arguments(parser)
+    parser.add_argument("--full", action="store_true")
+    parser.add_argument("--part", action="append", choices=PARTS)
+    options = parser.parse_args()
+    _ending.in_order()
+    load = [round(one, 1) for one in os.getloadavg()]
+    results = measure(options.part or list(PARTS), options.full)
+    result = {"load": load, "results": results}
+    conclude("fanout", result, options, lambda found: table(found["results"]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
