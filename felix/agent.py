@@ -30,6 +30,7 @@ from felix.reports.status import StatusFile
 from felix.reports.status_document import describe
 from felix.servers import Servers
 from felix.store.ingest import EndpointRows
+from felix.store.ownerless_blocks import start_blocks
 from felix.store.service_reader import ServiceReader
 from felix.store.stored_objects import StoredObjects
 from libcalico import apiconfig
@@ -91,6 +92,7 @@ class Agent:
         )
         self.objects = StoredObjects(self.calc, self.configuration, where.last_readable)
         self.dataplane = Dataplane(self.calc, PathTable(), self.config, self._published)
+        self.calc.on_blocks = self.dataplane.kick
         self.dataplane.linger = self._linger
         self.server = NodeServer(node, self.dataplane)
         # Without a speaker the routes to other nodes come from the datastore.
@@ -106,6 +108,7 @@ class Agent:
         self.reports = Reports(node, lambda: self.config, self.dataplane)
         self.services = ServiceReader(self.calc.policy, environ, self.dataplane.kick)
         self.syncer: Syncer | None = None
+        self._store: Datastore | None = None
         rows = EndpointRows(self.calc, self._put_own, self.dataplane.kick_some)
         self.sinks: Mapping[str, Sink] = {"WorkloadEndpoint": rows}
 
@@ -120,9 +123,10 @@ class Agent:
         await self.objects.readable.open()
         store = await self._open_store()
         self.echoes_wait(store)
+        self._store = store
         self.syncer = Syncer(
             store,
-            selections(self.node),
+            selections(),
             sinks=self.sinks,
             resident=True,
             on_connection=self._status.changed,
@@ -171,6 +175,7 @@ class Agent:
         if batch.in_sync and not self.calc.in_sync:
             await self.services.first()
             await self.objects.recall()
+            await start_blocks(self.calc.blocks, self._store)
             self.calc.in_sync = changed = reconfigure = True
             # Objects of the snapshot live long: the collector need not walk them again.
             gc.collect()

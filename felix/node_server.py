@@ -1,8 +1,8 @@
 """`node.sock`: the socket between felix and the other daemons of its node.
 
-`bgp` sends paths, and receives this node's addresses and refused paths. `cni` offers and retracts
-endpoints (`felix.offers`), and waits until they are in force. `calicoctl` asks questions
-(`felix.questions`) and watches denied packets (`felix.reports.drops`).
+`bgp` sends paths, and receives this node's addresses, borrowed addresses and refused paths. `cni`
+offers and retracts endpoints (`felix.offers`), and waits until they are in force. `calicoctl` asks
+questions (`felix.questions`) and watches denied packets (`felix.reports.drops`).
 
 Invariants:
   NSV-2  Only the connection that began the newest snapshot changes paths; when it ends, the
@@ -11,6 +11,8 @@ Invariants:
          not before its rules and sets are in the kernel. A peer that makes link and routes itself
          (`wired`) is sent the routes that are lacking. Link and routes are there by every event
          of the kernel before the answer: an older sandbox's link may have had the name.
+  NSV-4  Once the datastore has been read, `bgp` is told all borrowed addresses when it connects,
+         and each change; before that it is told of none.
 Tested in tests/felix/agent/test_node_server.py.
 """
 
@@ -24,6 +26,7 @@ from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 
 from felix.calc.endpoints import Endpoint
+from felix.calc.sets.claimed_blocks import IPNetwork
 from felix.dataplane.loop import Dataplane
 from felix.node_peer import Peer
 from felix.offers import Offers
@@ -33,6 +36,8 @@ from libcalico.local.framing import Connection
 from libcalico.local.listening import UnixServer, serve_unix
 from libcalico.local.node_api import (
     Await,
+    Borrowed,
+    BorrowedEnd,
     Fact,
     Hello,
     InForce,
@@ -64,6 +69,7 @@ class NodeServer:
         self._speaker: Peer | None = None
         self._server: UnixServer | None = None
         self._sent_refused: Mapping[str, str] = {}
+        self._blocks_told = False
         self._fact = Fact()
         self._own_addresses: frozenset[IPAddress] = frozenset()
         self._networks: Mapping[str, str] = {}
@@ -94,6 +100,8 @@ class NodeServer:
         self._peers.add(peer)
         log.info("connected", extra={"object": connection.process})
         peer.post("fact", self._fact)
+        if self._blocks_told:
+            self._tell_borrowed(peer, self._plane.calc.blocks.borrowed)
         try:
             async with beside(peer.deliver()):
                 await connection.attend(functools.partial(self._receive, peer))
@@ -161,6 +169,7 @@ class NodeServer:
                 for peer in self._peers:
                     peer.post("fact", fact)
             self._fact, self._own_addresses, self._networks = fact, own, networks
+        self._publish_borrowed()
         if self._speaker is not None and plane.calc.ready:
             refused, previous = plane.routing.off_node.learned.complaints(), self._sent_refused
             if refused is not previous:
@@ -177,6 +186,28 @@ class NodeServer:
             if peer.awaits:
                 self._answer(peer, list(peer.awaits) if news is None else news)
         self._drops.published()
+
+    def _publish_borrowed(self) -> None:
+        blocks = self._plane.calc.blocks
+        if not blocks.started:
+            return
+        news: Iterable[IPNetwork] = blocks.take_news()
+        if not self._blocks_told:
+            self._blocks_told, news = True, blocks.borrowed
+        elif not news:
+            return
+        for peer in self._peers:
+            self._tell_borrowed(peer, news)
+
+    def _tell_borrowed(self, peer: Peer, blocks: Iterable[IPNetwork]) -> None:
+        """Post the borrowed addresses of these blocks. The end always comes last."""
+        if peer.connection.process != "bgp":
+            return
+        borrowed = self._plane.calc.blocks.borrowed
+        for cidr in blocks:
+            users = {str(address): node for address, node in borrowed.get(cidr, {}).items()}
+            peer.post(("borrowed", cidr), Borrowed(str(cidr), users))
+        peer.post("borrowed end", BorrowedEnd())
 
     def _ruled(self, keys: list[ResourceKey]) -> None:
         """Answer the peers that wait for no more than the rules and sets of these endpoints."""

@@ -37,6 +37,14 @@ def pack_host(address: IPAddress) -> Prefix:
     return Prefix(address.packed + bytes((address.max_prefixlen,)))
 
 
+def host_bytes(address: str) -> bytes:
+    """The 4 or 16 bytes of an address as `ipaddress` spells it. Raises `ValueError`."""
+    try:
+        return inet_pton(AF_INET6 if ":" in address else AF_INET, address)
+    except OSError as error:
+        raise ValueError(f"{address!r}: {error}") from None
+
+
 def unpack(prefix: Prefix) -> IPNetwork:
     """The network of a packed prefix."""
     if len(prefix) == _SIZE_4:

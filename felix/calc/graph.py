@@ -14,18 +14,11 @@ Tested in tests/felix/calc/test_graph.py.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Any, TypeVar
 
-from felix.calc.blocks import (
-    BlockFacts,
-    blackholes,
-    facts_of,
-    lent_addresses,
-    own_blocks,
-    unsettled,
-)
+from felix.calc.blocks import blackholes, lent_addresses, own_blocks, unsettled
 from felix.calc.changes import Changes
 from felix.calc.cluster_facts import ClusterFacts
 from felix.calc.cluster_routes import ClusterRoutes
@@ -33,22 +26,22 @@ from felix.calc.learned_routes import PathFacts
 from felix.calc.local_endpoints import LocalEndpoints
 from felix.calc.node_grace import NodeTable
 from felix.calc.nodes import facts_of as node_facts
+from felix.calc.nodes import tunnel_addresses
 from felix.calc.policy import KINDS as POLICY_KINDS
 from felix.calc.policy import PolicyEngine
 from felix.calc.pools import Pool, pool_of, service_nets
+from felix.calc.sets.claimed_blocks import ClaimedBlocks
 from felix.calc.standalone_blocks import StandaloneBlocks
 from felix.calc.standing import NEWEST
 from libcalico.datastore.interface import Selection
 from libcalico.errors import InvalidValue
 from libcalico.model import (
     AffinityKey,
-    BlockKey,
     FelixConfiguration,
     Key,
     ResourceKey,
     WorkloadEndpoint,
 )
-from libcalico.model.resources.ipam import Block, BlockAffinity
 
 IPAddress = IPv4Address | IPv6Address
 IPNetwork = IPv4Network | IPv6Network
@@ -59,16 +52,15 @@ V = TypeVar("V")
 CLUSTER = ResourceKey("ClusterInformation", "default")
 
 
-def selections(node: str) -> list[Selection]:
-    """What felix watches on a node."""
+def selections() -> list[Selection]:
+    """What felix watches: no block, which changes with each of its pods."""
     return [
         Selection("ClusterInformation"),
         Selection("FelixConfiguration"),
         Selection("IPPool"),
         Selection("Node"),
         Selection("BGPConfiguration"),
-        Selection("BlockAffinity", host=node),
-        Selection("Block"),
+        Selection("BlockAffinity"),
         *map(Selection, POLICY_KINDS),
     ]
 
@@ -91,14 +83,14 @@ class Calculator:
         self.broken: dict[Key, str] = {}
         self._datastore_ready = False
         self._information = False
-        self._claims: dict[IPNetwork, BlockAffinity] = {}
-        self._blocks: dict[IPNetwork, BlockFacts] = {}
+        self.on_blocks: Callable[[], object] = lambda: None
+        """Called when the owner of a block or the user of one of its addresses changed."""
+        self.blocks = ClaimedBlocks(node, self.policy.places, self._block_changed)
         self._own: frozenset[IPNetwork] | None = None
-        self._unsettled: Mapping[str, str] | None = None
         self.cluster_version = 0
         """Grows when a pool or a node changes, or a block without a pool."""
-        self._standalone = StandaloneBlocks(self.pools, self._blocks)
-        self.cluster = ClusterRoutes(node, self._blocks, self.nodes, self.pools)
+        self._standalone = StandaloneBlocks(self.pools, self.blocks.facts)
+        self.cluster = ClusterRoutes(node, self.blocks.facts, self.nodes, self.pools)
         self._facts = ClusterFacts(node)
         self._wait: float | None = None
 
@@ -110,6 +102,7 @@ class Calculator:
     @in_sync.setter
     def in_sync(self, value: bool) -> None:
         if value:
+            self.blocks.start()
             self.policy.start()
 
     @property
@@ -139,13 +132,8 @@ class Calculator:
 
     def _update(self, key: Key, value: Any, revision: int) -> bool:
         match key:
-            case BlockKey():
-                return self._block(key.cidr, value)
             case AffinityKey():
-                if key.host != self.node or key.kind != "host":
-                    return False
-                self._own = self._unsettled = None
-                return _put(self._claims, key.cidr, value)
+                return key.kind == "host" and self.blocks.claim(key.host, key.cidr, value)
             case ResourceKey(kind="WorkloadEndpoint"):
                 return self._endpoint(key, value, revision)
             case ResourceKey(kind="IPPool"):
@@ -227,6 +215,7 @@ class Calculator:
         if names:
             self.cluster_version += 1
         for name in names:
+            self.blocks.tunnels(name, tunnel_addresses(self.nodes.get(name)))
             self.cluster.node_changed(name)
         return bool(names)
 
@@ -239,34 +228,25 @@ class Calculator:
             changed |= self.policy.update(key, value)
         return changed
 
-    def _block(self, cidr: IPNetwork, value: Block | None) -> bool:
-        facts = facts_of(value) if value is not None else None
-        before = self._blocks.get(cidr)
-        if facts == before:
-            return False
-        if facts is None:
-            del self._blocks[cidr]
-        else:
-            self._blocks[cidr] = facts
-        self._own = self._unsettled = None
+    def _block_changed(self, cidr: IPNetwork) -> None:
+        self._own = None
         self.cluster.block_changed(cidr)
         if self._standalone.block_changed(cidr):
             self.cluster_version += 1
-        return True
+        self.on_blocks()
 
     @property
     def own_blocks(self) -> frozenset[IPNetwork]:
         """The blocks of this node."""
         if self._own is None:
-            self._own = own_blocks(self.node, self._blocks, self._claims)
+            self._own = own_blocks(self.node, self.blocks.facts)
         return self._own
 
     @property
     def unsettled_claims(self) -> Mapping[str, str]:
-        """Own blocks and claims that lack each other, and what that means, by object."""
-        if self._unsettled is None:
-            self._unsettled = unsettled(self.node, self._blocks, self._claims)
-        return self._unsettled
+        """Claims that own pods lack, and what that means, by object."""
+        pools = [pool.network for pool in self.pools.values()]
+        return unsettled(self.node, self.blocks.facts, self.blocks.left, pools)
 
     @property
     def poolless(self) -> dict[str, str]:
@@ -285,7 +265,7 @@ class Calculator:
         return PathFacts(
             routed=self.routed,
             own_blocks=self.own_blocks,
-            lent=lent_addresses(self.own_blocks, self._blocks),
+            lent=lent_addresses(self.node, self.own_blocks, self.blocks.facts),
             own_addresses=own_addresses,
             services=self.service_nets,
         )

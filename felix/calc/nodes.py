@@ -5,6 +5,7 @@ Tested in tests/felix/calc/test_nodes.py.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import (
     IPv4Address,
@@ -97,6 +98,14 @@ def facts_of(name: str, value: Node) -> NodeFacts:
             vteps.append(Vtep(own, tunnel, mac))
     ipip = _address(spec.bgp.ipv4IPIPTunnelAddr, 4) if spec.bgp is not None else None
     return NodeFacts(frozenset(by_version.values()), tuple(networks), ipip, tuple(vteps), macs)
+
+
+def tunnel_addresses(facts: NodeFacts | None) -> Iterator[IPAddress]:
+    """The addresses of a node's tunnels; none without a Node."""
+    if facts is not None:
+        yield from (end.address for end in facts.vteps)
+        if facts.ipip is not None:
+            yield facts.ipip
 
 
 def _interface(text: str | None) -> IPv4Interface | IPv6Interface | None:

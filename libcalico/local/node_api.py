@@ -7,7 +7,8 @@ neighbours of a release understand each other.
 From `bgp`: `PathsBegin`, any number of `Paths`, `PathsEnd` (a snapshot), then more `Paths`
 as things change. Until the first `PathsEnd` felix keeps the routes that the kernel has.
 From `cni`: `Offer` an endpoint as soon as it is known, `Await` its being in force, say that it is
-`Stored`, and `Retract` it on DEL. From felix: `Refused` paths, `InForce`, `Fact`.
+`Stored`, and `Retract` it on DEL. From felix: `Refused` paths, `InForce`, `Fact`, and to `bgp`
+`Borrowed` for each block with borrowed addresses, `BorrowedEnd`, then more as things change.
 From `calicoctl`: `Ask` what felix decides about a packet and what the kernel has counted, answered
 by `Told`; `WatchDrops`, answered by `Watching` and then one `Dropped` for each denied packet that
 the kernel told of; `CountDrops`, answered by `DropCounts`.
@@ -167,6 +168,20 @@ class Fact(msgspec.Struct, tag="fact", frozen=True):
     networks: dict[str, str] = {}
 
 
+class Borrowed(msgspec.Struct, tag="borrowed", frozen=True):
+    """The addresses of a block that are used on another node than its owner's, each with its node.
+
+    All of the block, instead of what was said of it before; this node's own are among them.
+    """
+
+    block: str
+    users: dict[str, str] = {}
+
+
+class BorrowedEnd(msgspec.Struct, tag="borrowed_end", frozen=True):
+    """All is said: blocks that were not named since the connection began have no such address."""
+
+
 Message = (
     Hello
     | PathsBegin
@@ -180,6 +195,8 @@ Message = (
     | Await
     | InForce
     | Fact
+    | Borrowed
+    | BorrowedEnd
     | Ask
     | Told
     | WatchDrops

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from bgp.cluster.kubernetes import ServiceTable
-from bgp.cluster.ownership import Ownership, lent_of
+from bgp.cluster.ownership import Ownership
 from bgp.cluster.services import Ranges, announced
 from bgp.decide.make_before_break import MakeBeforeBreak
 from bgp.decide.terms import of_export
@@ -32,9 +32,8 @@ from ipam.records.blocks import Allocation
 from ipam.records.pools import Pool
 from libcalico.kubernetes.names import Name
 from libcalico.model import (
-    Attribute,
-    Block,
-    BlockKey,
+    AffinityKey,
+    BlockAffinity,
     IPPool,
     IPPoolSpec,
     Metadata,
@@ -42,6 +41,8 @@ from libcalico.model import (
     NodeBGPSpec,
     NodeSpec,
     ResourceKey,
+    WorkloadEndpoint,
+    WorkloadEndpointSpec,
 )
 from tests.bgp.make import node, path, put, source, view_of
 from tests.bgp.test_kubernetes import piece, web
@@ -74,8 +75,8 @@ def test_13116_a_nodes_address_inside_a_block_is_no_pods(modes: dict[str, Any]) 
         metadata=Metadata(name="p"), spec=IPPoolSpec(cidr=str(cidr), blockSize=24, **modes)
     )
     calc.update(ResourceKey("IPPool", "p"), pool)
-    value = Block(cidr=str(cidr), affinity="host:other", allocations=[None] * 256)
-    calc.update(BlockKey(cidr), value)
+    calc.update(AffinityKey("other", cidr), BlockAffinity())
+    calc.in_sync = True
     for told in (True, False):
         calc.cluster.settle(TunnelSupport(told=told))
         assert (cidr in calc.cluster.ways) is (bool(modes) or not told)
@@ -143,15 +144,12 @@ def test_13844_a_borrowed_address_leads_to_its_borrower(tunnel: str) -> None:
     modes: dict[str, Any] = {tunnel: "Always"} if tunnel else {}
     pool = IPPool(metadata=Metadata(name="p"), spec=IPPoolSpec(cidr="10.65.0.0/16", **modes))
     calc.update(ResourceKey("IPPool", "p"), pool)
-    allocations: list[int | None] = [None] * 64
-    allocations[3] = 0
-    value = Block(
-        cidr=str(cidr),
-        affinity="host:owner",
-        allocations=allocations,
-        attributes=[Attribute("h", {"node": "borrower"})],
-    )
-    calc.update(BlockKey(cidr), value)
+    calc.update(AffinityKey("owner", cidr), BlockAffinity())
+    key = ResourceKey("WorkloadEndpoint", "borrower-k8s-web-eth0", "default")
+    pod = WorkloadEndpointSpec(node="borrower", interfaceName="cali1", ipNetworks=[str(lent)])
+    metadata = Metadata(name=key.name, namespace="default")
+    calc.update(key, WorkloadEndpoint(metadata=metadata, spec=pod))
+    calc.in_sync = True
     calc.cluster.settle(TunnelSupport())
     vias = {net: str(way.via) for net, way in calc.cluster.ways.items() if net in (cidr, lent)}
     ends = {"vxlanMode": "10.65.9.{}", "ipipMode": "10.99.{}.1"}
@@ -159,7 +157,7 @@ def test_13844_a_borrowed_address_leads_to_its_borrower(tunnel: str) -> None:
     assert vias == wanted
     ownership = Ownership()
     ownership.claim("owner", cidr, "confirmed")
-    ownership.lend(cidr, lent_of(cidr, value))
+    ownership.lend(cidr, calc.blocks.borrowed[cidr])
     assert ownership.owners(lent) == {"borrower"}
     assert ownership.owners(cidr) == {"owner"}
 

@@ -96,7 +96,7 @@ class Felix:
 async def felix(api: ApiServer) -> AsyncIterator[Felix]:
     made = Felix()
     async with kdd.opened(api) as store:
-        task = asyncio.create_task(made.follow(Syncer(store, selections("n1"))))
+        task = asyncio.create_task(made.follow(Syncer(store, selections())))
         try:
             await until(lambda: made.calc.in_sync)
             yield made

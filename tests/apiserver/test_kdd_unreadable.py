@@ -39,7 +39,7 @@ async def following(api: ApiServer, folder: Path) -> AsyncIterator[Agent]:
     agent = Agent("n1", {}, Paths(*(folder / name for name in names)))
     await agent.objects.readable.open()
     async with kdd.opened(api) as store:
-        syncer = Syncer(store, selections("n1"), sinks=agent.sinks)
+        syncer = Syncer(store, selections(), sinks=agent.sinks)
 
         async def follow() -> None:
             async with aclosing(syncer.batches()) as batches:  # type: ignore[type-var]

@@ -111,7 +111,7 @@ class SnapshotFelix:
     async def read(self) -> None:
         """Until the datastore has been read whole."""
         sinks = self.agent.sinks
-        syncer = Syncer(self.store, selections(NODE), sinks=sinks, resident=True)
+        syncer = Syncer(self.store, selections(), sinks=sinks, resident=True)
         async with aclosing(syncer.batches()) as batches:  # type: ignore[type-var]
             async for batch in batches:
                 await self.agent.apply_batch(batch)
@@ -192,7 +192,7 @@ async def raw(store: Any) -> Json:
     """The same keys, in the same pages, not looked into."""
     start, seen = time.perf_counter(), 0
     before = time.process_time()
-    for selection in selections(NODE):
+    for selection in selections():
         if selection.family.startswith("Block"):
             continue
         async for rows, _ in rows_of(store, selection):

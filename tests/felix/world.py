@@ -210,18 +210,16 @@ class World:
         self.put_block(BLOCK, NODE)
         self.put_block(BLOCK6, NODE)
 
-    def put_block(self, cidr: str, owner: str, users: dict[int, str] | None = None) -> None:
-        """A block of 64 with the claim on it; `users` maps ordinals to nodes."""
+    def put_block(self, cidr: str, owner: str) -> None:
+        """A block of 64 with the claim on it."""
         family = "ipv6" if ":" in cidr else "ipv4"
         name = cidr.replace("/", "-")
-        users = users or {}
-        nodes = sorted(set(users.values()))
         block = {
             "cidr": cidr,
             "affinity": f"host:{owner}",
-            "allocations": [nodes.index(users[n]) if n in users else None for n in range(64)],
-            "unallocated": [n for n in range(64) if n not in users],
-            "attributes": [{"handle_id": f"h-{n}", "secondary": {"node": n}} for n in nodes],
+            "allocations": [None] * 64,
+            "unallocated": list(range(64)),
+            "attributes": [],
             "sequenceNumber": 1,
             "sequenceNumberForAllocation": {},
             "deleted": False,

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from linux.prefixes import (
     IPNetwork,
     Networks,
+    host_bytes,
     is_host,
     pack,
     pack_host,
@@ -48,6 +49,7 @@ def test_a_network_is_its_bytes(network: IPNetwork) -> None:
     assert version(prefix) == network.version
     assert is_host(prefix) == (network.prefixlen == network.max_prefixlen)
     assert parse(str(network.network_address)) == pack_host(network.network_address)
+    assert host_bytes(str(network.network_address)) == network.network_address.packed
 
 
 SPELLED = st.one_of(
@@ -88,3 +90,9 @@ def test_families_never_meet(spelled: str) -> None:
     networks = Networks([parse(spelled)])
     assert not networks.cover(parse("0.0.0.0/32"))
     assert not networks.hold(ip_address("10.0.0.1").packed)
+
+
+@pytest.mark.parametrize("text", ["", "10.65.0.0/26", "web", "::g"])
+def test_what_is_no_address_has_no_bytes(text: str) -> None:
+    with pytest.raises(ValueError, match=text or "''"):
+        host_bytes(text)

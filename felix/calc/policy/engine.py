@@ -40,9 +40,11 @@ from felix.calc.policy_model import (
 )
 from felix.calc.services import ServiceSlice, SliceKey
 from felix.calc.sets.items import Item, of_local, of_network_set, of_remote
+from felix.calc.sets.places import EndpointPlaces
+from felix.calc.sets.population import Members
 from felix.calc.sets.remote import RemoteEndpoints
 from felix.calc.sets.service_sets import NeededSets, ServiceSets
-from felix.calc.sets.set_table import SetTable
+from felix.calc.sets.set_table import SetTable, name_of
 from felix.calc.work_counters import WorkCounters
 from libcalico.model import HostEndpoint as StoredHostEndpoint
 from libcalico.model import Profile, ResourceKey, WorkloadEndpoint
@@ -87,7 +89,10 @@ class PolicyEngine:
         self._profiles = ProfileRules(self._sets, self.conditions, self.operations)
         self._endpoints = EndpointPolicies(self._order, self.large)
         self._staged = StagedPolicies(self._feed_staged, self._sets, self.conditions)
-        self.remote = RemoteEndpoints(self._selected, self._endpoints.names, self.conditions.report)
+        self.places = EndpointPlaces(self._selected.population)
+        self.remote = RemoteEndpoints(
+            self._selected, self.places, self._endpoints.names, self.conditions.report
+        )
         self._put_profile(DEFAULT_ALLOW, default_allow())
 
     # -- results -------------------------------------------------------------------------------
@@ -224,7 +229,9 @@ class PolicyEngine:
         if endpoint is not None:
             self.conditions.pop(key, None)
         self._endpoints.put_container(key, None if endpoint is None else endpoint.container_id)
+        before = self.places.members(name_of(key))
         self._put_local_item(key, None if endpoint is None else of_local(endpoint))
+        self._place(key, "" if endpoint is None else self.node, before)
         return self.dirty
 
     def put_slice(self, key: SliceKey, value: ServiceSlice | None) -> bool:
@@ -246,7 +253,16 @@ class PolicyEngine:
             return
         if key in self._endpoints:
             self.put_local(key, None)
+        before = self.places.members(name_of(key))
         self._put_item(key, None if value is None else of_remote(key, value))
+        self._place(key, "" if value is None else value.spec.node, before)
+
+    def _place(self, key: ResourceKey, node: str, before: Members) -> None:
+        item = self._selected.population.numbers.get(name_of(key))
+        if item is None:
+            self.places.left(before)
+        else:
+            self.places.put(item, node, before)
 
     def _put_host(self, key: ResourceKey, value: StoredHostEndpoint | None) -> None:
         facts, problem = (None, "") if value is None else host_facts(key, value)

@@ -48,6 +48,8 @@ class Population:
         self.members_of: list[Members] = []
         self.stamps = array("Q")
         self.ports_of: dict[int, Ports] = {}
+        self.nodes = array("I")
+        """The node of each item, as its feeder numbers nodes; 0: it is on none."""
         self._holders: dict[str, int | list[int]] = {}
         # Label sets.
         self._interned: dict[bytes, int] = {}
@@ -87,6 +89,7 @@ class Population:
             self.members_of.append(members)
             self.label_set_of.append(label_set)
             self.stamps.append(stamp)
+            self.nodes.append(0)
         else:
             self.members_of[item] = members
             self.label_set_of[item] = label_set
@@ -111,6 +114,7 @@ class Population:
         for text in texts(self.members_of[item]):
             self._unhold(text, item)
         self.members_of[item] = ()
+        self.nodes[item] = 0
         self.ports_of.pop(item, None)
         self._item_ids.free(item)
 

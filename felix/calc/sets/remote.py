@@ -19,6 +19,7 @@ import msgspec
 
 from felix.calc.labels import LONGEST_ACCOUNT, ORCHESTRATOR_LABEL, named_ports
 from felix.calc.sets.items import host_members
+from felix.calc.sets.places import EndpointPlaces
 from felix.calc.sets.population import Members, Ports
 from felix.calc.sets.set_table import SetTable
 from libcalico.errors import NO_DOCUMENT, InvalidValue
@@ -68,17 +69,21 @@ def whole(key: ResourceKey, raw: bytes) -> WorkloadEndpoint:
 
 
 class RemoteEndpoints:
-    """Rows of other nodes' endpoints, by `namespace/name`.
+    """Rows of other nodes' endpoints, by `namespace/name`; `places` has the node of each.
 
     `numbers` has the number of every item by name, `stamps` by number what it was put with;
     `local` are the names of this node's endpoints.
     """
 
     def __init__(
-        self, sets: SetTable, local: Container[Hashable], say: Callable[[ResourceKey, str], None]
+        self,
+        sets: SetTable,
+        places: EndpointPlaces,
+        local: Container[Hashable],
+        say: Callable[[ResourceKey, str], None],
     ) -> None:
         self._sets, self._population = sets, sets.population
-        self.local, self._say = local, say
+        self._places, self.local, self._say = places, local, say
         self.numbers: Mapping[Hashable, int] = sets.population.numbers
         self.stamps: Sequence[int] = sets.population.stamps
         self.count = 0
@@ -109,19 +114,27 @@ class RemoteEndpoints:
             self._tell(name, trouble)
         ports: Ports = self._shared(named_ports(value.spec.ports)) if spec.ports else ()
         profiles = tuple(spec.profiles)
-        if number is None:
+        population = self._population
+        before: Members = ()
+        if number is not None:
+            before = population.members_of[number]
+        else:
             self.count += 1
-            if not self._sets.following:
-                population = self._population
-                label_set = population.intern(labels, profiles)
-                return population.put(name, label_set, members, ports, stamp)
-        return self._sets.put_row(name, number, labels, profiles, members, ports, stamp)
+        if number is None and not self._sets.following:
+            label_set = population.intern(labels, profiles)
+            number = population.put(name, label_set, members, ports, stamp)
+        else:
+            number = self._sets.put_row(name, number, labels, profiles, members, ports, stamp)
+        self._places.put(number, spec.node, before)
+        return number
 
     def remove(self, name: str) -> None:
         """Remove another node's endpoint, if it exists."""
         self._tell(name, "")
         self.count -= name in self.numbers
+        before = self._places.members(name)
         self._sets.remove(name)
+        self._places.left(before)
 
     def _tell(self, name: str, trouble: str) -> None:
         if trouble or name in self._troubled:

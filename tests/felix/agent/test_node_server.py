@@ -23,6 +23,8 @@ from felix.node_server import NodeServer
 from libcalico.local.framing import Connection, connect_unix
 from libcalico.local.node_api import (
     Await,
+    Borrowed,
+    BorrowedEnd,
     Fact,
     Hello,
     InForce,
@@ -172,16 +174,52 @@ async def test_paths_that_pull_traffic_away_are_refused_by_name(world: World) ->
     assert world.metric("muslin_felix_refused_paths") == 5
 
 
+def borrow(world: World, address: str) -> str:
+    """A pod of node2 has an address of this node's block; returns the name of its endpoint."""
+    name = world.endpoint_name("theirs", "node2")
+    spec = {"orchestrator": "k8s", "node": "node2", "pod": "theirs", "endpoint": "eth0"}
+    spec |= {"interfaceName": "cali00theirs", "containerID": OTHER}
+    more = {"ipNetworks": [f"{address}/32"], "profiles": ["kns.default"]}
+    world.put("workloadendpoints", name, "WorkloadEndpoint", spec | more, "default")
+    return name
+
+
 @pytest.mark.asyncio
 async def test_an_address_lent_to_another_node_is_routed_there(world: World) -> None:
-    world.put_block("10.65.0.0/26", NODE, {7: "node2"})
+    name = borrow(world, "10.65.0.7")
     async with connected(world, "bgp") as bgp:
         await bgp.send(PathsBegin())
         await bgp.send(Paths(updated=[Path("10.65.0.7/32", ["10.99.7.2"])]))
         await bgp.send(PathsEnd())
         await soon(lambda: "via 10.99.7.2" in world.route("10.65.0.7/32"))
-        world.put_block("10.65.0.0/26", NODE)
+        world.delete("workloadendpoints", "default", name)
         await soon(lambda: not world.route("10.65.0.7/32"))
+
+
+@pytest.mark.asyncio
+async def test_bgp_is_told_what_is_borrowed_at_once_and_as_it_changes(world: World) -> None:
+    """NSV-4: all of it to a speaker that connects, then changes."""
+    said = Borrowed(BLOCK, {"10.65.0.7": "node2"})
+    async with connected(world, "bgp") as bgp:
+        assert isinstance(await message(bgp, Borrowed | BorrowedEnd), BorrowedEnd), "nothing yet"
+        name = borrow(world, "10.65.0.7")
+        assert await message(bgp, Borrowed) == said
+    async with connected(world, "bgp") as bgp:
+        assert await message(bgp, Borrowed | BorrowedEnd) == said
+        assert isinstance(await message(bgp, Borrowed | BorrowedEnd), BorrowedEnd)
+        world.delete("workloadendpoints", "default", name)
+        assert await message(bgp, Borrowed) == Borrowed(BLOCK, {})
+    world.add_pod("mine", "cali00mine", "10.65.0.20")
+    await soon(lambda: world.route("10.65.0.20/32"))
+    async with connected(world, "bgp") as bgp:
+        assert isinstance(await message(bgp, Borrowed | BorrowedEnd), BorrowedEnd), "of our block"
+        family, block = "ipv4", BLOCK.replace("/", "-")
+        world.etcd.ctl("del", f"/calico/ipam/v2/host/{NODE}/{family}/block/{block}")
+        assert await message(bgp, Borrowed) == Borrowed(BLOCK, {"10.65.0.20": NODE})
+        await soon(lambda: conditions_of(world, f"BlockAffinity({BLOCK})"))
+        world.put_block(BLOCK, NODE)
+        assert await message(bgp, Borrowed) == Borrowed(BLOCK, {})
+        await soon(lambda: not conditions_of(world, f"BlockAffinity({BLOCK})"))
 
 
 @pytest.mark.asyncio

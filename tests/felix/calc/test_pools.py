@@ -18,9 +18,8 @@ from felix.calc.pools import Pool
 from felix.calc.standalone_blocks import StandaloneBlocks
 from felix.calc.tunnels import Kind, RemoteHop, TunnelSupport
 from libcalico.model import (
-    Attribute,
-    Block,
-    BlockKey,
+    AffinityKey,
+    BlockAffinity,
     IPPool,
     IPPoolSpec,
     Metadata,
@@ -41,7 +40,8 @@ NEAR, FAR = "10.99.1.2/24", "10.99.2.2/24"
 def cluster(address: str = NEAR, **spec: Any) -> Calculator:
     """This node, another with a pod in a pool of these fields."""
     calc = Calculator("me")
-    for name, own, tunnel in (("me", "10.99.1.1/24", "10.65.0.1"), ("other", address, "10.65.1.1")):
+    calc.in_sync = True
+    for name, own, tunnel in (("me", "10.99.1.1/24", "10.65.0.1"), ("other", address, "10.65.3.1")):
         node = Node(
             metadata=Metadata(name=name),
             spec=NodeSpec(
@@ -51,7 +51,7 @@ def cluster(address: str = NEAR, **spec: Any) -> Calculator:
         )
         calc.update(ResourceKey("Node", name), node)
     pool(calc, **spec)
-    block(calc, "host:other")
+    block(calc, True)
     return calc
 
 
@@ -60,14 +60,17 @@ def pool(calc: Calculator, **spec: Any) -> None:
     calc.update(ResourceKey("IPPool", "p"), value)
 
 
-def block(calc: Calculator, owner: str | None) -> None:
-    value = Block(
-        cidr=str(BLOCK),
-        affinity=owner,
-        allocations=[None] * 3 + [0] + [None] * 60,
-        attributes=[Attribute("h", {"node": "other"})],
-    )
-    calc.update(BlockKey(BLOCK), value)
+def block(calc: Calculator, claimed: bool) -> None:
+    """The other node's block, with a pod in it; not claimed: as `calicoctl delete` leaves it."""
+    endpoint(calc, "their", "other", str(AFTER))
+    calc.update(AffinityKey("other", BLOCK), BlockAffinity() if claimed else None)
+
+
+def endpoint(calc: Calculator, name: str, node: str, address: str) -> ResourceKey:
+    key = ResourceKey("WorkloadEndpoint", f"{node}-k8s-{name}-eth0", "default")
+    spec = WorkloadEndpointSpec(node=node, interfaceName=f"cali{name}", ipNetworks=[address])
+    calc.update(key, WorkloadEndpoint(metadata=Metadata(key.name, namespace="default"), spec=spec))
+    return key
 
 
 def taken(calc: Calculator, text: str) -> str:
@@ -99,13 +102,14 @@ def test_addresses_that_outlive_their_pool_are_taken_from_bgp_until_they_go() ->
     calc = cluster()
     version = calc.cluster_version
     calc.update(ResourceKey("IPPool", "p"), None)
-    block(calc, None)  # as `calicoctl delete` leaves it
+    block(calc, False)
     assert taken(calc, str(AFTER)) == ""
     assert "in no pool" in taken(calc, "10.65.2.3/32")
     assert calc.facts.pool_members(4) == {str(BLOCK)}, "not translated on the way to them"
     assert calc.cluster_version > version
     version = calc.cluster_version
-    calc.update(BlockKey(BLOCK), None)
+    key = ResourceKey("WorkloadEndpoint", "other-k8s-their-eth0", "default")
+    calc.update(key, None)
     assert "in no pool" in taken(calc, str(AFTER))
     assert calc.facts.pool_members(4) == frozenset()
     assert calc.cluster_version > version
@@ -125,7 +129,7 @@ def test_without_bgp_they_have_a_way_where_one_can_be_known(
 ) -> None:
     calc = cluster(address)
     calc.update(ResourceKey("IPPool", "p"), None)
-    block(calc, None)
+    block(calc, False)
     calc.cluster.settle(means)
     way = calc.cluster.ways.get(AFTER)
     assert (way.kind if isinstance(way, RemoteHop) else None) is wanted
@@ -135,16 +139,11 @@ def test_without_bgp_they_have_a_way_where_one_can_be_known(
 
 def test_pods_that_outlive_their_pool_are_named_with_what_they_lost() -> None:
     calc = cluster()
-    calc.in_sync = True
     for number, name in enumerate(("a", "b", "c")):
-        key = ResourceKey("WorkloadEndpoint", f"me-k8s-{name}-eth0", "default")
-        address = f"10.65.{2 * (number == 2)}.{3 + number}/32"
-        spec = WorkloadEndpointSpec(node="me", interfaceName=f"cali{name}", ipNetworks=[address])
-        meta = Metadata(key.name, namespace="default")
-        calc.update(key, WorkloadEndpoint(metadata=meta, spec=spec))
-    for owner, text in (("host:me", "10.65.0.0/26"), ("", "10.65.2.0/26")):
-        value = Block(cidr=text, affinity=owner or None, allocations=[None] * 64)
-        calc.update(BlockKey(ip_network(text)), value)
+        endpoint(calc, name, "me", f"10.65.{2 * (number == 2)}.{3 + number}/32")
+    calc.update(AffinityKey("me", ip_network("10.65.0.0/26")), BlockAffinity())
+    for value in (BlockAffinity(), None):
+        calc.update(AffinityKey("me", ip_network("10.65.2.0/26")), value)
     assert calc.poolless == {}
     calc.update(ResourceKey("IPPool", "p"), None)
     assert calc.poolless.keys() == {"block 10.65.0.0/26", "block 10.65.2.0/26"}, "not another's"

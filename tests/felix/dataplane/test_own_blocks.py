@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from felix.calc.blocks import BlockFacts, IPNetwork, blackholes, own_blocks
 from felix.dataplane.routes.routes import RouteTable
-from libcalico.model.resources.ipam import BlockAffinity
 from linux.prefixes import unpack
 from linux.routes import Route
 from tests.felix.dataplane.test_dataplane_parts import BOTH, ETH0, endpoint, view
@@ -48,9 +47,9 @@ def test_every_address_of_an_own_block_leads_to_its_pod_or_nowhere(
     facts = {
         mine: BlockFacts("host:me", frozenset()),
         theirs: BlockFacts("host:other", frozenset()),
+        pending: BlockFacts("", frozenset()),
     }
-    claims = {theirs: BlockAffinity(), pending: BlockAffinity(state="pending")}
-    own = own_blocks("me", facts, claims)
+    own = own_blocks("me", facts)
     assert own == {mine}
     last = mine.num_addresses - 1
     used = data.draw(st.sets(st.integers(0, last), max_size=5))

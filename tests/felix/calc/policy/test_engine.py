@@ -58,7 +58,7 @@ def test_nothing_is_told_and_nothing_matched_before_the_snapshot_is_whole() -> N
 
 
 def test_felix_watches_what_the_engine_takes() -> None:
-    assert {one.family for one in selections(ME)} >= set(KINDS)
+    assert {one.family for one in selections()} >= set(KINDS)
 
 
 def test_an_offered_endpoint_has_its_policy_in_the_same_flush() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from ipaddress import ip_network
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from felix.calc.graph import Calculator
 from felix.store.ingest import EndpointRows
 from libcalico.datastore.capabilities import name_of
 from libcalico.datastore.interface import Row
-from libcalico.model import ResourceKey, codec
+from libcalico.model import AffinityKey, BlockAffinity, ResourceKey, codec
 from tests.felix.calc.policy.test_model import ADDRESSES, NAMESPACES, PROFILES
 from tests.felix.calc.policy.test_model import labels as some_labels
 from tests.felix.policy_objects import ME, Object, Told, allow, namespace, pod, policy
@@ -201,3 +202,31 @@ def test_addresses_are_read_as_in_objects(text: str) -> None:
     fed = Fed()
     fed.put(item)
     assert fed.told == as_objects([item])
+
+
+def test_rows_say_who_borrows_an_address() -> None:
+    fed, block = Fed(), ip_network("10.9.0.0/26")
+    there = {block: {block[7]: "n2"}}
+
+    def borrowed() -> object:
+        return fed.calc.blocks.borrowed
+
+    item = pod("p1", "10.9.0.7", node="n2")
+    fed.put(item, pod("p2", "10.9.0.8", node="n3"))
+    assert borrowed() == {}
+    fed.calc.update(AffinityKey("n3", block), BlockAffinity())
+    assert borrowed() == there
+    fed.put(pod("p1", "10.9.0.7", node="n4"))
+    assert borrowed() == {block: {block[7]: "n4"}}
+    fed.put(pod("p1", "10.9.0.9", node="n4"))
+    assert borrowed() == {block: {block[9]: "n4"}}
+    fed.rows.gone(name_of(item[0]), fed.revision)
+    assert borrowed() == {}
+    fed.put(item)
+    assert borrowed() == there
+    fed.put(pod("p1", "10.9.0.7", node=ME))
+    assert borrowed() == {block: {block[7]: ME}}, "it is this node's now"
+    fed.put(item)
+    assert borrowed() == there, "and comes the ordinary way from now on"
+    fed.list(fed.row(HERE))
+    assert borrowed() == {}
