@@ -98,6 +98,7 @@ class Agent:
         self.started = self.configured = now_text()
         self._memory = memory or SavedDecisions(None)
         before = self._memory.before
+        self.felix.recall(self.view, before.borrowed)
         self.decisions.old_secrets = before.secrets if password_source else {}
         self.decisions.old_services = before.services if service_source else frozenset()
         self.sources = Sources(
@@ -402,19 +403,21 @@ class Agent:
 
     def on_felix_connected(self) -> None:
         """Forget refused paths: a felix that connects anew reports them again."""
-        self.felix.refused.clear()
+        self.felix.connected()
         self.writer.changed()
 
     def on_felix(self, message: node_api.Message) -> None:
         """Handle a message of felix from `node.sock`."""
-        if isinstance(message, node_api.RefusedPath) and not message.reason:
-            self.felix.accept(message.prefix)
-            self.writer.changed()
-        elif isinstance(message, node_api.RefusedPath):
-            self.metrics.felix_refused.inc()
+        if isinstance(message, node_api.RefusedPath):
             self.felix.refuse(message.prefix, message.reason)
-            log.warning("felix refuses a path: %s", message.reason, extra={"net": message.prefix})
+            if message.reason:
+                self.metrics.felix_refused.inc()
             self.writer.changed()
+        elif isinstance(message, node_api.Borrowed | node_api.BorrowedEnd):
+            if self.felix.borrow(self.view, message) and self.in_sync:
+                self.decisions.decide_lent()
+                self._keep()
+                self._timer.set()
         elif isinstance(message, node_api.Fact):
             self.felix.local_addresses = message.local_addresses
             self._set_own()

@@ -10,11 +10,8 @@ from libcalico.model.keys import Key, ResourceKey
 
 
 def selections() -> list[Selection]:
-    """The objects of the datastore that BGP follows."""
-    families = (
-        *("Node", "BGPConfiguration", "BGPPeer", "BGPFilter"),
-        *("IPPool", "BlockAffinity", "Block"),
-    )
+    """The objects of the datastore that BGP follows; no block, which changes with each pod."""
+    families = ("Node", "BGPConfiguration", "BGPPeer", "BGPFilter", "IPPool", "BlockAffinity")
     return [Selection(family) for family in families]
 
 

@@ -32,7 +32,7 @@ from bgp.routes.audiences import NextHop
 from bgp.routes.communities import Tags
 from bgp.routes.export_policy import Terms
 from bgp.routes.local_routes import Kind
-from bgp.speaker.interface import Family, IPNetwork, Peer
+from bgp.speaker.interface import Family, IPAddress, IPNetwork, Peer
 from libcalico.errors import NO_DOCUMENT
 from libcalico.model.resources.bgpfilter import BGPFilterSpec
 
@@ -48,7 +48,8 @@ class LastDecisions:
 
     `ranges` are the service ranges that no node routes to another; of the terms only what the
     datastore tells is kept. And what all this was made of that others tell: `services` are the
-    single addresses that were announced, `secrets` the passwords.
+    single addresses that were announced, `secrets` the passwords, `borrowed` the addresses that
+    felix named, by block.
     """
 
     peers: list[PlannedPeer] = field(default_factory=list)
@@ -59,6 +60,7 @@ class LastDecisions:
     services: frozenset[IPNetwork] = frozenset()
     secrets: dict[SecretRef, str] = field(default_factory=dict, repr=False)
     local_as: int = 0
+    borrowed: dict[IPNetwork, dict[IPAddress, str]] = field(default_factory=dict)
 
 
 def decided(state: DecisionState, routing: Routing, plan: Plan) -> LastDecisions:
@@ -73,6 +75,7 @@ def decided(state: DecisionState, routing: Routing, plan: Plan) -> LastDecisions
         services=state.service_addresses,
         secrets={ref: value for ref, value in known.items() if ref in plan.secrets},
         local_as=plan.local_as,
+        borrowed=dict(state.view.ownership.lent),
     )
 
 
@@ -137,6 +140,10 @@ def encode(last: LastDecisions) -> bytes:
         "local_as": last.local_as,
         "filters": last.filters,
         "services": sorted(map(str, last.services)),
+        "borrowed": {
+            str(block): {str(address): node for address, node in users.items()}
+            for block, users in last.borrowed.items()
+        },
         "secrets": sorted([*ref, value] for ref, value in last.secrets.items()),
     }
     return msgspec.json.encode(tree, enc_hook=str, order="sorted")
@@ -154,6 +161,10 @@ def decode(raw: bytes) -> LastDecisions:
         frozenset(map(ip_network, tree.get("services", ()))),
         {SecretRef(name, key): value for name, key, value in tree.get("secrets", ())},
         tree["local_as"],
+        {
+            ip_network(block): {ip_address(address): node for address, node in users.items()}
+            for block, users in tree.get("borrowed", {}).items()
+        },
     )
 
 

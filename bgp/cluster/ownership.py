@@ -1,8 +1,7 @@
 """Whose addresses are whose: what each node of the cluster may announce. Pure.
 
-The datastore says it in two ways. A block affinity gives a block to a node. The `node`
-attribute of an allocation gives one address to a node, which matters where that node is not
-the block's owner: the address is borrowed, and belongs to the borrower alone.
+A block affinity gives a block to a node. An address of it that another node uses is borrowed, and
+belongs to the borrower alone: felix says so, which reads the endpoints.
 
   OWN-1  An address that is lent belongs to the borrower alone, not to the owner of the block.
   OWN-2  An affinity that is not confirmed gives single addresses, never the block.
@@ -16,10 +15,8 @@ from dataclasses import dataclass, field
 from ipaddress import ip_network
 
 from bgp.speaker.interface import IPAddress, IPNetwork
-from libcalico.model.resources.ipam import Block
 
 CONFIRMED = "confirmed"
-HOST = "host:"
 
 
 @dataclass
@@ -93,25 +90,6 @@ class Ownership:
             for version, length in lengths
             if version == prefix.version and length <= prefix.prefixlen
         ]
-
-
-def lent_of(cidr: IPNetwork, block: Block) -> dict[IPAddress, str]:
-    """The addresses of a block that are used on another node than its owner's."""
-    owner = block.owner or ""
-    host = owner.removeprefix(HOST) if owner.startswith(HOST) else ""
-    others = {
-        index: node
-        for index, attribute in enumerate(block.attributes)
-        if (node := (attribute.secondary or {}).get("node")) and node != host
-    }
-    if not others:
-        return {}
-    first, make = int(cidr.network_address), type(cidr.network_address)
-    return {
-        make(first + ordinal): others[index]
-        for ordinal, index in enumerate(block.allocations)
-        if index in others
-    }
 
 
 def host_route(address: IPAddress) -> IPNetwork:

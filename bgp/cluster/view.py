@@ -1,27 +1,25 @@
 """What BGP needs of the datastore, reduced at the edge to small frozen values.
 
-The datastore holds every block of the cluster; of a foreign block only the addresses that
-this node borrowed, or that are lent between others, matter here. `ClusterView.apply` takes
-one change and says which decisions (peering, export, import) it may have changed, so a pod
-start elsewhere costs a look-up and no more. For import it also collects the networks
-concerned. Tested in tests/bgp/test_peering.py.
+No block is read, which changes with each of its pods: affinities say whose it is, and felix which
+addresses nodes use out of each other's (`lend`). `ClusterView.apply` takes one change and says
+which decisions (peering, export, import) it may have changed. For import it also collects the
+networks concerned. Tested in tests/bgp/test_peering.py.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from bgp.cluster.nodes import NodeView, node_view
-from bgp.cluster.ownership import CONFIRMED, Ownership, lent_of
+from bgp.cluster.ownership import CONFIRMED, Ownership
 from bgp.speaker.interface import IPAddress, IPNetwork
 from libcalico.errors import InvalidValue
-from libcalico.model.keys import AffinityKey, BlockKey, Key, ResourceKey
+from libcalico.model.keys import AffinityKey, Key, ResourceKey
 from libcalico.model.resources.bgp import BGPConfigurationSpec, BGPPeerSpec
 from libcalico.model.resources.bgpfilter import BGPFilterSpec
-from libcalico.model.resources.ipam import Block
 from libcalico.model.resources.pool import IPPool
 
 K = TypeVar("K")
@@ -64,8 +62,8 @@ class ClusterView:
     peers: dict[str, BGPPeerSpec] = field(default_factory=dict)
     pools: dict[str, PoolView] = field(default_factory=dict)
     affinities: dict[IPNetwork, str] = field(default_factory=dict)
-    mine: dict[IPNetwork, Held] = field(default_factory=dict)
-    """Addresses of this node, by the block they lie in (own blocks too)."""
+    mine: dict[IPNetwork, tuple[IPAddress, ...]] = field(default_factory=dict)
+    """The addresses that this node borrowed, by the block they lie in."""
     filters: dict[str, BGPFilterSpec] = field(default_factory=dict)
     automatic: str = ""
     """The annotation that asks for reflectors chosen automatically (`bgp.peering.reflectors`)."""
@@ -88,8 +86,6 @@ class ClusterView:
             return self._resource(key, value)
         if isinstance(key, AffinityKey):
             return self._affinity(key, value)
-        if isinstance(key, BlockKey):
-            return self._block(key, value)
         return Changed.NOTHING
 
     def _resource(self, key: ResourceKey, value: Any | None) -> Changed:
@@ -124,19 +120,13 @@ class ClusterView:
             return changed
         return changed | _put(self.affinities, key.cidr, state, Changed.EXPORT)
 
-    def _block(self, key: BlockKey, value: Any | None) -> Changed:
-        addresses = addresses_of(self.me, key.cidr, value) if value is not None else None
-        # A block of this node is told as a whole, whichever of its addresses are in use: that is
-        # what most changes of blocks are about, one for each pod.
-        whole = self.affinities.get(key.cidr) == CONFIRMED and key.cidr.prefixlen < (
-            key.cidr.max_prefixlen
-        )
-        effect = Changed.NOTHING if whole else Changed.EXPORT
-        changed = _put(self.mine, key.cidr, addresses or None, effect)
-        if self.ownership.lend(key.cidr, lent_of(key.cidr, value) if value is not None else {}):
-            self.touched.add(key.cidr)
-            changed |= Changed.IMPORT
-        return changed
+    def lend(self, block: IPNetwork, users: Mapping[IPAddress, str]) -> Changed:
+        """The addresses of a block that are not used on its owner's node are these now."""
+        if not self.ownership.lend(block, dict(users)):
+            return Changed.NOTHING
+        self.touched.add(block)
+        mine = tuple(sorted((a for a, node in users.items() if node == self.me), key=int))
+        return Changed.IMPORT | _put(self.mine, block, mine or None, Changed.EXPORT)
 
     def owner(self, address: IPAddress) -> NodeView | None:
         """The node that has an address for its sessions."""
@@ -162,35 +152,3 @@ def _pool(pool: IPPool) -> PoolView:
     spec = pool.spec
     tunnelled = any(mode not in (None, "", "Never") for mode in (spec.ipipMode, spec.vxlanMode))
     return PoolView(spec.network, not spec.disableBGPExport, tunnelled)
-
-
-@dataclass(frozen=True, slots=True)
-class Held(Collection[IPAddress]):
-    """Addresses of a block by their ordinals, made when they are used.
-
-    A block that is announced as a whole changes with each pod, and its addresses are never used.
-    """
-
-    block: IPNetwork
-    places: tuple[int, ...]
-
-    def __iter__(self) -> Iterator[IPAddress]:
-        first, make = int(self.block.network_address), type(self.block.network_address)
-        return (make(first + place) for place in self.places)
-
-    def __len__(self) -> int:
-        return len(self.places)
-
-    def __contains__(self, address: object) -> bool:
-        return any(address == each for each in self)
-
-
-def addresses_of(node: str, cidr: IPNetwork, block: Block) -> Held:
-    """The addresses of a block that are used on `node`, by the `node` attribute."""
-    used = {
-        index
-        for index, attribute in enumerate(block.attributes)
-        if (attribute.secondary or {}).get("node") == node
-    }
-    places = [place for place, index in enumerate(block.allocations) if index in used]
-    return Held(cidr, tuple(places))

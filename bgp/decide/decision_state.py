@@ -179,6 +179,11 @@ class DecisionState:
     def _ranges(self) -> services.Ranges:
         return services.ranges(self.view, self._settings.cluster_ips)
 
+    def decide_lent(self) -> None:
+        """What follows from the borrowed addresses."""
+        self.decide_own()
+        self.decide_owners()
+
     def decide_owners(self) -> None:
         """Judge the paths to networks whose owners changed again."""
         touched, self.view.touched = self.view.touched, set()

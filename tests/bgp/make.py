@@ -12,9 +12,9 @@ from bgp.routes import filters
 from bgp.routes.bestpath import Candidate, Source
 from bgp.speaker.interface import Attributes, IPNetwork
 from libcalico.model.codec import resource_from_tree
-from libcalico.model.keys import AffinityKey, BlockKey, Key, ResourceKey
+from libcalico.model.keys import AffinityKey, Key, ResourceKey
 from libcalico.model.resources.bgpfilter import BGPFilterSpec
-from libcalico.model.resources.ipam import Attribute, Block, BlockAffinity
+from libcalico.model.resources.ipam import BlockAffinity
 
 ME = "n1"
 
@@ -61,19 +61,10 @@ def claim(view: ClusterView, host: str, cidr: str, state: str | None = "confirme
 
 
 def block(view: ClusterView, cidr: str, owner: str | None, used: dict[int, str]) -> None:
-    """A block: which ordinals are used on which nodes."""
+    """A block: which ordinals are used on which nodes; felix names those that do not own it."""
     network = ip_network(cidr)
-    names = sorted(set(used.values()))
-    allocations: list[int | None] = [None] * network.num_addresses
-    for ordinal, name in used.items():
-        allocations[ordinal] = names.index(name)
-    value = Block(
-        cidr=cidr,
-        affinity=f"host:{owner}" if owner else None,
-        allocations=allocations,
-        attributes=[Attribute(handle_id=name, secondary={"node": name}) for name in names],
-    )
-    view.apply(BlockKey(network), value)
+    users = {network[ordinal]: name for ordinal, name in used.items() if name != owner}
+    view.lend(network, users)
 
 
 def source(number: int = 2, **more: Any) -> Source:

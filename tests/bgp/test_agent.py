@@ -11,11 +11,12 @@ import pytest
 
 from bgp import main
 from bgp.agent.agent import SpeakerBroken
+from bgp.agent.saved_decisions import SavedDecisions
 from bgp.speaker.interface import DownReason, PeerDown, SpeakerDown, SpeakerFailed, SpeakerUp
 from libcalico.datastore.interface import Entry
 from libcalico.datastore.syncer import SyncBatch, Update
 from libcalico.errors import InvalidValue
-from libcalico.local.node_api import Fact, RefusedPath
+from libcalico.local.node_api import Borrowed, BorrowedEnd, Fact, RefusedPath
 from libcalico.model.keys import AffinityKey, ResourceKey
 from tests.bgp.agents import Cluster, affinity, node, resource
 from tests.support.patience import HANG, until
@@ -212,3 +213,49 @@ async def test_a_wrong_health_port_is_refused_at_the_start(text: str) -> None:
     with pytest.raises(InvalidValue, match="CALICO_BGP_HEALTH_PORT"):
         main.health_port({"CALICO_BGP_HEALTH_PORT": text})
     assert main.health_port({}) == 9097
+
+
+BORROWED = Borrowed("10.65.2.0/26", {"10.65.2.7": "n1", "10.65.2.8": "n3"})
+
+
+async def test_what_felix_says_is_borrowed_counts_until_a_felix_says_otherwise() -> None:
+    cluster = Cluster()
+    n1, _ = cluster.add("n1"), cluster.add("n2")
+    await cluster.say(*BASE)
+    n1.on_felix_connected()
+    for message in (BORROWED, BorrowedEnd()):
+        n1.on_felix(message)
+    await cluster.calm()
+    assert "10.65.2.7/32" not in cluster.table("n2"), "its felix has not said so"
+    cluster.agents["n2"].on_felix(BORROWED)
+    await cluster.calm()
+    assert cluster.table("n2")["10.65.2.7/32"] == ["10.0.0.1"]
+    n1.on_felix_connected()
+    await cluster.calm()
+    assert "10.65.2.7/32" in cluster.table("n2"), "a felix that starts anew withdraws nothing"
+    n1.on_felix(Borrowed("10.65.9.0/26", {"10.65.9.1": "n1"}))
+    n1.on_felix(BorrowedEnd())
+    await cluster.calm()
+    assert "10.65.2.7/32" not in cluster.table("n2")
+    n1.on_felix(BORROWED)
+    n1.on_felix(BorrowedEnd())
+    await cluster.calm()
+    assert "10.65.2.7/32" in cluster.table("n2"), "what came later counts besides"
+    assert n1.view.mine.keys() == {ip_network("10.65.9.0/26"), ip_network("10.65.2.0/26")}
+    await cluster.stop()
+
+
+async def test_a_restart_keeps_what_was_borrowed(tmp_path: Path) -> None:
+    cluster = Cluster()
+    file = tmp_path / "last.json"
+    n1 = cluster.add("n1", memory=SavedDecisions(file))
+    await cluster.say(*BASE)
+    n1.on_felix(BORROWED)
+    await cluster.stop()
+    again = Cluster()
+    n1 = again.add("n1", memory=SavedDecisions(file))
+    n2 = again.add("n2")
+    n2.on_felix(BORROWED)
+    await again.say(*BASE)
+    assert again.table("n2")["10.65.2.7/32"] == ["10.0.0.1"], "before its felix is heard"
+    await again.stop()

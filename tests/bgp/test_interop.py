@@ -148,7 +148,7 @@ def test_datastore_changes_reach_the_speaker(pair: tuple[World, Node, Node]) -> 
     world.block("n1", "10.65.9.0/26")
     wait_for(lambda: "10.65.9.0/26" in world.kernel_routes(), "the block in BIRD's kernel")
     wait_for(lambda: "10.65.9.0/26" in n2.ear.table, "and at n2")
-    world.borrow("n2", "10.65.2.0/26", 7, "n1")
+    world.lend("10.65.2.0/26", {7: "n1"})
     wait_for(lambda: world.bird_routes().get("10.65.2.7/32") == {n1.address}, "the borrowed /32")
     wait_for(lambda: n2.ear.table.get("10.65.2.7/32") == (n1.address,), "at the owner")
     n1.space.run("ip", "addr", "add", "10.65.2.7/32", "dev", "lo")
@@ -158,7 +158,8 @@ def test_datastore_changes_reach_the_speaker(pair: tuple[World, Node, Node]) -> 
     world.put(AffinityKey("n1", ip_network("10.65.9.0/26")), BlockAffinity(state="pendingDeletion"))
     wait_for(lambda: "10.65.9.0/26" not in world.kernel_routes(), "an unconfirmed block goes")
     world.unblock("n1", "10.65.9.0/26")
-    world.block("n2", "10.65.2.0/26")
+    world.lend("10.65.2.0/26", {})
+    wait_for(lambda: "10.65.2.7/32" not in world.bird_routes(), "the address was given back")
     settle(world, n1, n2)
     assert (n1.process.pid, sorted(n1.exabgp()), n1.peers()[ROUTER]["session"]) == before
 

@@ -76,7 +76,8 @@ SECRETS = {SecretRef("tor", "key"): "canary", SecretRef("mesh", "key"): "canary-
 def test_round_trip(tmp_path: Path) -> None:
     memory = SavedDecisions(tmp_path / "run" / "last.json")
     assert memory.load() is None
-    last = LastDecisions(PEERS, OWN, RANGES, TERMS, FILTERS, SERVICES, SECRETS, 64512)
+    borrowed = {ip_network("10.65.9.0/26"): {ip_address("10.65.9.7"): "n2"}}
+    last = LastDecisions(PEERS, OWN, RANGES, TERMS, FILTERS, SERVICES, SECRETS, 64512, borrowed)
     memory.save(last)
     memory.save(last)
     loaded = memory.load()
@@ -86,7 +87,7 @@ def test_round_trip(tmp_path: Path) -> None:
     assert loaded.filters == FILTERS
     assert loaded.services == SERVICES
     assert loaded.secrets == SECRETS
-    assert loaded.local_as == 64512
+    assert (loaded.local_as, loaded.borrowed) == (64512, borrowed)
     assert "canary" not in repr(loaded)
     assert (tmp_path / "run" / "last.json").stat().st_mode & 0o777 == 0o400
     memory.save(LastDecisions())

@@ -33,7 +33,7 @@ from libcalico.local import framing, node_api
 from libcalico.local.listening import serve_unix
 from libcalico.model import codec
 from libcalico.model.keys import AffinityKey, BlockKey, Key, ResourceKey
-from libcalico.model.resources.ipam import Attribute, Block, BlockAffinity
+from libcalico.model.resources.ipam import Block, BlockAffinity
 from tests.support.netns import Namespace, network_namespace
 from tests.support.patience import HANG, wait_for
 
@@ -55,6 +55,9 @@ class Ear:
         self.complete = 0
         self.lost: list[str] = []
         """Prefixes that were withdrawn, or missing from a complete snapshot."""
+        self.borrowed: dict[str, dict[str, str]] = {}
+        """Block -> address -> node, as felix would say."""
+        self._connections: set[framing.Connection] = set()
         self._thread = Thread(target=lambda: asyncio.run(self._listen()), daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread.start()
@@ -67,6 +70,16 @@ class Ear:
 
     async def _hear(self, connection: framing.Connection) -> None:
         named: set[str] | None = None
+        self._connections.add(connection)
+        for block in self.borrowed:
+            await connection.send(node_api.Borrowed(block, self.borrowed[block]))
+        await connection.send(node_api.BorrowedEnd())
+        try:
+            await self._listen_to(connection, named)
+        finally:
+            self._connections.discard(connection)
+
+    async def _listen_to(self, connection: framing.Connection, named: set[str] | None) -> None:
         async for message in connection:
             if isinstance(message, node_api.PathsBegin):
                 named = set()
@@ -83,6 +96,16 @@ class Ear:
                     del self.routes[prefix]
                     self.lost.append(prefix)
                 self.complete += 1
+
+    def lend(self, block: str, users: dict[str, str]) -> None:
+        """The borrowed addresses of a block are these now."""
+        assert self._loop is not None
+        self.borrowed[block] = users
+        asyncio.run_coroutine_threadsafe(self._lend(block), self._loop).result(HANG)
+
+    async def _lend(self, block: str) -> None:
+        for connection in self._connections:
+            await connection.send(node_api.Borrowed(block, self.borrowed[block]))
 
     @property
     def table(self) -> dict[str, tuple[str, ...]]:
@@ -231,16 +254,11 @@ class World:
         self.put(BlockKey(network), block)
         self.put(AffinityKey(node, network), BlockAffinity(state=state))
 
-    def borrow(self, owner: str, cidr: str, ordinal: int, node: str) -> None:
-        """One address of `owner`'s block is used on `node`."""
+    def lend(self, cidr: str, users: dict[int, str]) -> None:
+        """These addresses of a block are used on other nodes than its owner's, felix says."""
         network = ip_network(cidr)
-        allocations: list[int | None] = [None] * 64
-        allocations[ordinal] = 0
-        attribute = Attribute(handle_id="h", secondary={"node": node})
-        block = Block(
-            cidr=cidr, affinity=f"host:{owner}", allocations=allocations, attributes=[attribute]
-        )
-        self.put(BlockKey(network), block)
+        for node in self.nodes.values():
+            node.ear.lend(cidr, {str(network[n]): user for n, user in users.items()})
 
     def unblock(self, node: str, cidr: str) -> None:
         """Take a block away."""

@@ -2,14 +2,15 @@
 
 Real are the agents whole, with their syncers, and their line to felix; the speakers hold sessions
 in memory (tests/bgp/memory_speaker.py) and hear of everything late. Felix is played: it keeps what
-it is told, dies and comes back. When all is quiet, each felix has been told exactly the blocks of
-the other nodes, and each peer exactly the node's own.
+it is told, says late which addresses nodes borrow, dies and comes back. When all is quiet, each
+felix has been told exactly the blocks and borrowed addresses of the other nodes, and each peer
+exactly the node's own.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
@@ -25,6 +26,7 @@ from libcalico.datastore.syncer import Syncer
 from libcalico.local import framing, node_api
 from libcalico.local.listening import UnixServer, serve_unix
 from libcalico.model.keys import AffinityKey, BlockKey, ResourceKey
+from libcalico.process.tasks import beside
 from tests.bgp.memory_speaker import Fabric, MemorySpeaker
 from tests.simulation import bgp_settings, cluster
 from tests.simulation.runner import Run
@@ -37,6 +39,8 @@ QUIET = 260.0
 """Longer than a start may take, and than a session is kept for its successors."""
 RELOAD = 2.0
 """How long a speaker takes at most to do what it is told."""
+LATE = 0.5
+"""How long felix takes at most to hear of endpoints that come and go, in seconds."""
 WHOLE = 0.15
 """How often quiet lasts as long as it may."""
 
@@ -85,10 +89,18 @@ class LateSpeaker(MemorySpeaker):
 
 
 class Felix:
-    """Keeps what a speaker tells, as felix does: a snapshot counts when it is complete."""
+    """Keeps what a speaker tells, as felix does: a snapshot counts when it is complete.
 
-    def __init__(self, path: Path, address: str) -> None:
-        self._path, self._address = path, address
+    `borrowed`: the borrowed addresses of each block, as endpoints in the store say it to all.
+    """
+
+    def __init__(
+        self, path: Path, address: str, borrowed: Mapping[str, Mapping[str, str]], chance: Random
+    ) -> None:
+        self._path, self._address, self._borrowed = path, address, borrowed
+        self._chance = chance
+        self._news: dict[str, None] = {}
+        self._wake = asyncio.Event()
         self.table: dict[str, list[str]] = {}
         self.complete = False
         self._server: UnixServer | None = None
@@ -104,9 +116,31 @@ class Felix:
             await server.close()
         self.table, self.complete = {}, False
 
+    def lent(self, block: str) -> None:
+        """The borrowed addresses of a block are others now."""
+        self._news[block] = None
+        self._wake.set()
+
+    async def _lend(self, connection: framing.Connection) -> None:
+        self._news = dict.fromkeys(self._borrowed)
+        while True:
+            await asyncio.sleep(self._chance.random() * LATE)
+            while self._news:
+                block = next(iter(self._news))
+                del self._news[block]
+                users = dict(self._borrowed.get(block, {}))
+                await connection.send(node_api.Borrowed(block, users))
+            await connection.send(node_api.BorrowedEnd())
+            await self._wake.wait()
+            self._wake.clear()
+
     async def _serve(self, connection: framing.Connection) -> None:
         fact = node_api.Fact([self._address], {"10.99.0.0/24": "eth0"})
         await connection.send(fact)
+        async with beside(self._lend(connection)):
+            await self._hear(connection)
+
+    async def _hear(self, connection: framing.Connection) -> None:
         fresh: dict[str, list[str]] = {}
         told = False
         async for message in connection:
@@ -165,14 +199,25 @@ class Node:
 
 @dataclass
 class World:
-    """The cluster of one seed. `claims`: which node has which block, by the store."""
+    """The cluster of one seed. `claims`: which node has which block, by the store; `lent`: the
+    addresses that nodes borrowed, by block.
+    """
 
     run: Run
     cluster: cluster.Cluster
     fabric: Fabric = field(default_factory=Fabric)
     nodes: dict[str, Node] = field(default_factory=dict)
     claims: dict[str, str] = field(default_factory=dict)
+    lent: dict[str, dict[str, str]] = field(default_factory=dict)
     settings: bgp_settings.Settings = field(default_factory=bgp_settings.Settings)
+
+    def lend(self, block: str, users: dict[str, str]) -> None:
+        """The borrowed addresses of a block are these now."""
+        self.lent[block] = users
+        if not users:
+            del self.lent[block]
+        for node in self.nodes.values():
+            node.felix.lent(block)
 
     def heard(self, task: asyncio.Task[Any]) -> None:
         """A part ended."""
@@ -195,7 +240,7 @@ async def run(run: Run) -> None:
     for name, address in NODES.items():
         await made.node(name, f"{address}/24")
         (run.folder / name).mkdir()
-        felix = Felix(run.folder / name / "node.sock", address)
+        felix = Felix(run.folder / name / "node.sock", address, world.lent, chance)
         weather = Weather(chance, slow=chance.choice((0.002, 0.05)))
         node = world.nodes[name] = Node(world, name, address, felix, weather)
         await felix.start()
@@ -215,7 +260,7 @@ async def run(run: Run) -> None:
 async def _one(world: World) -> None:
     acts: list[tuple[int, Act]] = [
         (6, _claim), (3, _unclaim), (1, _pool), (2, _felix), (2, _restart), (2, _flap),
-        (2, _outage), (1, _compact), (1, _node), (3, _settings),
+        (2, _outage), (1, _compact), (1, _node), (3, _settings), (4, _lend),
     ]  # fmt: skip
     chosen = world.run.chance.choices([act for _, act in acts], [weight for weight, _ in acts])[0]
     await chosen(world)
@@ -230,6 +275,19 @@ async def _claim(world: World) -> None:
         await world.cluster.block(cidr, owner)
 
 
+async def _lend(world: World) -> None:
+    if not world.claims:
+        return
+    cidr = world.run.chance.choice(sorted(world.claims))
+    users = dict(world.lent.get(cidr, {}))
+    address = str(IPv4Network(cidr)[world.run.chance.randint(1, 3)])
+    if users.pop(address, None) is None:
+        others = sorted(NODES.keys() - {world.claims[cidr]})
+        users[address] = world.run.chance.choice(others)
+    world.run.trace.story(f"of {cidr}, {users or 'nothing'} is borrowed")
+    world.lend(cidr, users)
+
+
 async def _settings(world: World) -> None:
     run = world.run
     await world.settings.change(world.cluster, run.chance, BLOCKS, run.trace.story)
@@ -240,6 +298,8 @@ async def _unclaim(world: World) -> None:
         cidr = world.run.chance.choice(sorted(world.claims))
         owner = world.claims.pop(cidr)
         world.run.trace.story(f"{owner} gives {cidr} up")
+        if cidr in world.lent:
+            world.lend(cidr, {})
         await world.cluster.delete(BlockKey(IPv4Network(cidr)))
         await world.cluster.delete(AffinityKey(owner, IPv4Network(cidr)))
 
@@ -319,11 +379,17 @@ def _wrong(world: World) -> Iterator[str]:
     """What somebody was told and is not so, by the store."""
     settings = world.settings
     passing = settings.passes(world.claims)
+    borrowed = {address: user for users in world.lent.values() for address, user in users.items()}
     for name, node in world.nodes.items():
         wanted = {
             cidr: [NODES[owner]]
             for cidr, owner in world.claims.items()
             if owner != name and cidr in passing
+        }
+        wanted |= {
+            f"{address}/32": [NODES[user]]
+            for address, user in borrowed.items()
+            if user != name and settings.sessions
         }
         table = dict(node.felix.table)
         for found in (wanted, table):
@@ -333,6 +399,8 @@ def _wrong(world: World) -> Iterator[str]:
         if table != wanted:
             yield f"quiet: felix of {name} was told {_shown(table, wanted)}"
         own = settings.passes([cidr for cidr, owner in world.claims.items() if owner == name])
+        if settings.sessions:
+            own |= {f"{address}/32" for address, user in borrowed.items() if user == name}
         assert node.speaker is not None
         told = node.speaker.offered()
         for other, address in NODES.items():
