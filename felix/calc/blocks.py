@@ -53,7 +53,7 @@ def unsettled(
 ) -> dict[str, str]:
     """Claims that are gone while this node uses their blocks, by object, and what that means.
 
-    `left`: the blocks that nobody claims. One in no pool was given up with it.
+    `left`: the blocks without a claim. One in no pool was given up with it.
     """
     return {
         f"BlockAffinity({cidr})": _UNCLAIMED

@@ -1,7 +1,7 @@
 """Blocks without owner, read once at the start, if any endpoint may be in one.
 
 `calicoctl delete ippool` gives up the claims on blocks that are in use; their pods run on. Only the
-blocks themselves say where that was. Nobody watches them: from the start on felix sees each claim
+blocks themselves say where that was. They are not watched: from the start on felix sees each claim
 that goes (`felix.calc.sets.claimed_blocks`). Where pods have addresses that no IPAM of ours gave
 out, this costs one listing at each start.
 
@@ -40,7 +40,7 @@ async def start_blocks(blocks: ClaimedBlocks, store: Datastore | None) -> None:
 
 
 async def ownerless(store: Datastore) -> list[IPNetwork]:
-    """The blocks that nobody owns. Raises `DatastoreError`."""
+    """The blocks without owner. Raises `DatastoreError`."""
     found: list[IPNetwork] = []
     async with aclosing(pages_of(store, Selection("Block"))) as pages:  # type: ignore[type-var]
         async for page in pages:

@@ -73,6 +73,34 @@ def test_a_borrowed_address_is_announced_and_reached(two: Lab) -> None:
     assert not any(look.in_use(two).values())
 
 
+def test_a_claim_that_is_deleted_comes_back_with_its_route(two: Lab) -> None:
+    """Its owner writes it again at once; then all is as before."""
+    claims, owner = "/calico/ipam/v2/host/", pods.add(two, "owner", "node1")
+    borrower = pods.add(two, "borrower", "node2")
+    (key,) = look.etcd(two, claims)
+    near = two.host("node1").address.ip
+
+    def routes(*network: str) -> str:
+        return two.router.run(["ip", "route", "show", *network]).stdout
+
+    for _ in range(2):
+        two.etcd.run(["etcdctl", "del", key])
+        proc.wait_until(lambda: key in look.etcd(two, claims), "the claim is back", timeout=HANG)
+        proc.wait_until(
+            lambda: (
+                f"via {near} " in routes("10.66.0.0/30")
+                and not routes(f"{owner.address}/32")
+                and bool(routes(f"{borrower.address}/32"))
+            ),
+            "the block has its route, and the borrowed address alone its own",
+            timeout=HANG,
+        )
+        assert pods.answers(two, owner, borrower.address)
+        assert pods.answers(two, borrower, owner.address)
+    for pod in (borrower, owner):
+        pods.remove(two, pod)
+
+
 def test_node_status_needs_no_root(two: Lab) -> None:
     node = two.nodes[0]
     assert node.run([*NOBODY, "id", "-u"]).stdout == "65534\n"

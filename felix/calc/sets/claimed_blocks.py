@@ -3,15 +3,15 @@
 A block changes with each of its pods, so no block is read. A confirmed affinity says whose a block
 is; who uses an address is said by the endpoints, and by the Nodes of their tunnels. Only an address
 that is used on another node than its block's owner's, a *borrowed* one, is remembered. An address
-in no known block is nobody's: an endpoint alone must not draw packets from all nodes.
+in no known block belongs to no node: an endpoint alone must not draw packets from all nodes.
 
 A block whose last claim goes while addresses of it are in use is known until the last of them is
-gone (`left`): nobody owns it, and each of its addresses has a way of its own.
+gone (`left`): it has no owner, and each of its addresses has a way of its own.
 
 Invariants:
   CLB-1  What is known depends on the claims, endpoints and Nodes that there are, not on the order
          in which they came; but for the blocks that were left.
-  CLB-2  An address that the owner of its block uses is borrowed by nobody.
+  CLB-2  An address that the owner of its block uses is not borrowed.
   CLB-3  An address that a Node names as its tunnel's is borrowed by that node, not by an endpoint.
 Tested in tests/felix/calc/test_claimed_blocks.py (hypothesis).
 """
@@ -51,7 +51,7 @@ class ClaimedBlocks:
         self._node, self._places, self._changed = node, places, changed
         self.facts: dict[IPNetwork, BlockFacts] = {}
         self.left: set[IPNetwork] = set()
-        """Blocks that nobody claims any more, and that are in use."""
+        """Blocks in use that have no claim any more."""
         self.started = False
         self._claims: dict[IPNetwork, dict[str, bool]] = {}
         self._by_size: dict[tuple[int, int], dict[int, IPNetwork]] = defaultdict(dict)
