@@ -29,14 +29,17 @@ log = logging.getLogger(__name__)
 async def start_blocks(blocks: ClaimedBlocks, store: Datastore | None) -> None:
     """Have the addresses judged from now on. `store` None: there are no blocks without owner."""
     used = blocks.survey()
+    if store is None or not blocks.homeless(used):
+        blocks.start(addresses=used)
+        return
     left: list[IPNetwork] = []
-    if store is not None and blocks.homeless(used):
-        try:
-            async with asyncio.timeout(PATIENCE):
-                left = await ownerless(store)
-        except (DatastoreError, TimeoutError) as error:
-            log.warning("blocks without owner cannot be read, and have no routes: %s", error)
-    blocks.start(left, used)
+    try:
+        async with asyncio.timeout(PATIENCE):
+            left = await ownerless(store)
+    except (DatastoreError, TimeoutError) as error:
+        log.warning("blocks without owner cannot be read, and have no routes: %s", error)
+    # Endpoints may have come meanwhile.
+    blocks.start(left)
 
 
 async def ownerless(store: Datastore) -> list[IPNetwork]:

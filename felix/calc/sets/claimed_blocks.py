@@ -36,7 +36,8 @@ SoleOwners = dict[int, list[tuple[int, dict[int, int]]]]
 is not just one."""
 
 _LARGEST_BLOCK = 12
-"""The bits of an address in a block, at most, for which its addresses are gone through."""
+"""The bits of an address in a block, at most (IPPool.blockSize). IPAM makes no larger one, and of
+that nothing is borrowed."""
 
 
 class ClaimedBlocks:
@@ -119,7 +120,8 @@ class ClaimedBlocks:
                 continue
             found += [t for t in texts(members) if node == me or not _owns(owners, node, t)]
         for name, ends in self._tunnels.items():
-            found += [text for text in ends if not _owns(owners, number_of(name), text)]
+            node = number_of(name)
+            found += [t for t in ends if node == me or not _owns(owners, node, t)]
         return found
 
     def homeless(self, addresses: Iterable[str]) -> bool:
@@ -207,7 +209,7 @@ class ClaimedBlocks:
 
     def _borrower(self, text: str, around: list[IPNetwork]) -> str:
         """The node that uses an address, if that is none which owns the block."""
-        if not around:
+        if not around or around[0].max_prefixlen - around[0].prefixlen > _LARGEST_BLOCK:
             return ""
         ends = self._ends.get(text, set())
         users = self._places.users(text) | ends

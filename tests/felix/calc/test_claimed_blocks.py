@@ -20,6 +20,7 @@ CIDRS: list[IPNetwork] = [
     *(ip_network(f"10.65.{n}.0/29") for n in range(3)),
     ip_network("10.65.3.1/32"),
     ip_network("fd65::/125"),
+    ip_network("10.77.0.0/19"),
 ]
 TEXTS = ["10.65.0.1", "10.65.0.2", "10.65.1.1", "10.65.2.1", "10.65.3.1", "10.77.0.1", "fd65::1"]
 CONFIRMED = BlockAffinity()
@@ -115,6 +116,8 @@ class World:
         return found
 
     def user(self, text: str, cidr: IPNetwork, owners: set[str]) -> str:
+        if cidr.num_addresses > 4096:
+            return ""
         ends = {node for node, addresses in self.ends.items() if text in addresses}
         pods = {node for node, addresses in self.pods.values() if text in addresses}
         if using := (ends | pods) & owners:

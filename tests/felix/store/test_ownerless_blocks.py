@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from ipaddress import ip_address, ip_network
 from typing import Any, cast
 
@@ -33,10 +34,12 @@ class Store(MemoryStore):
     def __init__(self) -> None:
         super().__init__()
         self.listings, self.away = 0, False
+        self.meanwhile: Callable[[], object] = lambda: None
 
     async def list(self, selection: Any) -> Any:
         """All entries."""
         self.listings += 1
+        self.meanwhile()
         if self.away:
             raise DatastoreError("away")
         return await super().list(selection)
@@ -45,20 +48,27 @@ class Store(MemoryStore):
 def calculation(*addresses: str) -> Calculator:
     calc = Calculator("me")
     calc.update(AffinityKey("a", OWNED), BlockAffinity())
-    for number, address in enumerate(addresses):
-        key = ResourceKey("WorkloadEndpoint", f"a-k8s-{number}-eth0", "default")
-        spec = WorkloadEndpointSpec(node="a", interfaceName="cali1", ipNetworks=[address])
-        metadata = Metadata(name=key.name, namespace="default")
-        calc.update(key, WorkloadEndpoint(metadata=metadata, spec=spec))
+    for address in addresses:
+        endpoint(calc, address)
     return calc
 
 
-async def started(calc: Calculator, away: bool = False) -> Store:
+def endpoint(calc: Calculator, address: str, node: str = "a") -> None:
+    name = f"{node}-k8s-{address.replace('.', '-').partition('/')[0]}-eth0"
+    spec = WorkloadEndpointSpec(node=node, interfaceName="cali1", ipNetworks=[address])
+    metadata = Metadata(name=name, namespace="default")
+    key = ResourceKey("WorkloadEndpoint", name, "default")
+    calc.update(key, WorkloadEndpoint(metadata=metadata, spec=spec))
+
+
+async def started(
+    calc: Calculator, away: bool = False, meanwhile: Callable[[], object] = lambda: None
+) -> Store:
     store = Store()
     for cidr, owner in ((OWNED, "host:a"), (OWNERLESS, None), (FOREIGN, "virtual:x")):
         block = Block(cidr=str(cidr), affinity=owner, allocations=[None] * 64)
         await store.commit([Put(BlockKey(cidr), block)])
-    store.listings, store.away = 0, away
+    store.listings, store.away, store.meanwhile = 0, away, meanwhile
     await start_blocks(calc.blocks, cast("Datastore", store))
     return store
 
@@ -68,6 +78,12 @@ def test_pods_that_outlive_their_pool_are_known_after_a_restart() -> None:
     assert asyncio.run(started(calc)).listings == 1
     assert calc.blocks.borrowed == {OWNERLESS: {ip_address("10.65.1.1"): "a"}}
     assert calc.blocks.facts.keys() == {OWNED, OWNERLESS}
+
+
+def test_what_comes_while_they_are_read_counts() -> None:
+    calc = calculation("10.65.1.1/32")
+    asyncio.run(started(calc, meanwhile=lambda: endpoint(calc, "10.65.0.9/32", "b")))
+    assert calc.blocks.borrowed[OWNED] == {ip_address("10.65.0.9"): "b"}
 
 
 def test_no_block_is_read_where_all_addresses_have_an_owner() -> None:
