@@ -5,7 +5,7 @@ Tested in tests/libcalico/test_etcd_store.py, test_syncer_sinks.py and test_etcd
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
@@ -73,6 +73,23 @@ class Deferring(Protocol):
 
     def hold(self) -> None:
         """Pause events for some 20 ms from now; repeated calls pause them for 50 ms at most."""
+
+
+@runtime_checkable
+class Leasing(Protocol):
+    """A store in which objects may share a time to live that is kept without a write."""
+
+    async def commit(self, changes: Sequence[Change]) -> int:
+        """`Datastore.commit`; also raises LeaseEnded."""
+
+    async def grant(self, ttl: int) -> int:
+        """A new lease of `ttl` seconds, for `Put.lease`."""
+
+    async def keep_alive(self, lease: int) -> bool:
+        """Begin a lease's time anew; False where the store has no such lease (any more)."""
+
+    async def seconds_left(self, key: Key) -> int:
+        """Whole seconds until an object ends with its lease; 0 for one that does not, or none."""
 
 
 @runtime_checkable

@@ -62,7 +62,8 @@ class Put:
 
     `base` is the entry that was read, if one was; its unknown fields are kept (DS-2).
     `ttl`: seconds after which the store forgets the object, unless it is written again;
-    0 is for ever. Each such write has a lease of its own, as Calico's.
+    0 is for ever. Each such write has a lease of its own, as Calico's. `lease`: one that is there
+    (`capabilities.Leasing`), instead.
     """
 
     key: Key
@@ -70,6 +71,7 @@ class Put:
     guard: int | None = None
     base: Entry | None = None
     ttl: int = 0
+    lease: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +186,10 @@ class CommitConflict(DatastoreError):
         self.current = current
         names = ", ".join(str(key) for key in current)
         super().__init__(f"the datastore changed meanwhile: {names}")
+
+
+class LeaseEnded(DatastoreError):
+    """The store has no such lease any more; nothing was written."""
 
 
 class Compacted(DatastoreError):

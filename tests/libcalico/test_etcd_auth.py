@@ -18,6 +18,7 @@ import pytest
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.clusterinfo import ensure_initialized
 from libcalico.datastore import connect
+from libcalico.datastore.capabilities import Leasing
 from libcalico.datastore.etcd import keys
 from libcalico.datastore.interface import Datastore, Delete, Put, Selection
 from libcalico.errors import LoginFailed, PermissionDenied
@@ -33,9 +34,14 @@ from libcalico.model import (
     ResourceKey,
     codec,
 )
-from libcalico.model.keys import FelixStatusKey, HostEndpointStatusKey, WorkloadStatusKey
+from libcalico.model.keys import (
+    FelixStatusKey,
+    HostEndpointStatusKey,
+    LifeSignKey,
+    WorkloadStatusKey,
+)
 from libcalico.model.kinds import KINDS
-from libcalico.model.resources.status import EndpointStatus, FelixStatus
+from libcalico.model.resources.status import EndpointStatus, FelixStatus, LifeSign
 from tests.support.etcd import CALL, Etcd
 from tests.support.etcd_users import SCRIPT, enable_auth, end_logins, make_roles, with_user
 from tests.support.patience import HANG
@@ -203,6 +209,28 @@ async def test_the_role_of_one_node_leaves_other_nodes_alone(guarded: Etcd) -> N
     for objects, wanted in ((NODE_OWN, True), (NODE_SHARED, False), (NODE_NEVER, False)):
         found = await verdicts(guarded, "calico-node-node1", objects)
         assert [str(key) for (key, _), ok in zip(objects, found, strict=True) if ok != wanted] == []
+
+
+async def test_a_node_keeps_its_lease_and_sees_how_long_one_lasts(guarded: Etcd) -> None:
+    async with logged_in(guarded, "calico-node-node1") as store:
+        assert isinstance(store, Leasing)
+        key, lease = LifeSignKey("node1"), await store.grant(60)
+        await store.commit([Put(key, LifeSign(host="a"), lease=lease)])
+        assert await store.keep_alive(lease)
+        assert await store.seconds_left(key) > 0
+
+
+async def test_a_lease_is_kept_with_a_new_login(tmp_path: Path) -> None:
+    with with_user(tmp_path) as (server, config):
+        store = await connect(config)
+        try:
+            assert isinstance(store, Leasing)
+            lease = await store.grant(60)
+            for _ in range(2):
+                end_logins(server)
+                assert await store.keep_alive(lease)
+        finally:
+            await store.close()
 
 
 async def test_admin_writes_all_and_read_writes_nothing(guarded: Etcd) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import grpc
 import grpc.aio
 
-from libcalico.datastore.interface import Compacted
+from libcalico.datastore.interface import Compacted, LeaseEnded
 from libcalico.errors import (
     DatastoreError,
     DatastoreFull,
@@ -96,6 +96,8 @@ def error_of(problem: grpc.aio.AioRpcError, user: str = "") -> DatastoreError:
             "etcd is full (alarm NOSPACE): compact and defragment it, or raise"
             " --quota-backend-bytes, then `etcdctl alarm disarm`"
         )
+    if _says(problem, "requested lease not found"):
+        return LeaseEnded("etcd has no such lease any more")
     if _says(problem, "too many operations"):
         return DatastoreError(f"etcd refused: {text}: its --max-txn-ops must be at least 128")
     if gone(problem):

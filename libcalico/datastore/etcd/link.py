@@ -89,6 +89,10 @@ class Link:
         self.compact: Call[pb.CompactionRequest, pb.CompactionResponse] = kv.Compact
         self.grant: Call[pb.LeaseGrantRequest, pb.LeaseGrantResponse] = lease.LeaseGrant
         self.revoke: Call[pb.LeaseRevokeRequest, pb.LeaseRevokeResponse] = lease.LeaseRevoke
+        self.time_to_live: Call[pb.LeaseTimeToLiveRequest, pb.LeaseTimeToLiveResponse] = (
+            lease.LeaseTimeToLive
+        )
+        self._keep_alive = lease.LeaseKeepAlive
         self.watch = services.WatchStub(self.channel).Watch
         auth = services.AuthStub(self.channel)
         self.authenticate: Call[pb.AuthenticateRequest, pb.AuthenticateResponse] = auth.Authenticate
@@ -114,6 +118,17 @@ class Link:
             return Peer(member.host, member.port, context, self._keepalive)
         except (OSError, ValueError):
             return None  # ssl.SSLError too: gRPC takes the files, or says what is wrong with them
+
+    async def keep_alive(
+        self, request: pb.LeaseKeepAliveRequest, *, timeout: float, metadata: Metadata = ()
+    ) -> pb.LeaseKeepAliveResponse | None:
+        """etcd's LeaseKeepAlive, which is a stream, for one request and its answer (a `Call`)."""
+        stream = self._keep_alive([request], timeout=timeout, metadata=metadata)
+        try:
+            answer: pb.LeaseKeepAliveResponse | None = await stream.read()
+        finally:
+            stream.cancel()
+        return None if answer is grpc.aio.EOF else answer
 
     def hold(self) -> None:
         """Hold back the events of watches on the direct connection for a moment."""

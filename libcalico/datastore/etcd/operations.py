@@ -96,7 +96,8 @@ def operation(change: Change) -> pb.RequestOp | None:
                     value = msgspec.structs.replace(value, kind=key.kind)
                 value = stamp(value)
             raw = codec.encode_value(key, value, base.raw if base else None)
-            return pb.RequestOp(request_put=pb.PutRequest(key=path, value=raw))
+            put = pb.PutRequest(key=path, value=raw, lease=change.lease)
+            return pb.RequestOp(request_put=put)
         case Delete():
             return pb.RequestOp(request_delete_range=pb.DeleteRangeRequest(key=path))
         case Check():

@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore import built_in
 from libcalico.datastore.capabilities import whole_listing
-from libcalico.datastore.etcd import keys, listing
+from libcalico.datastore.etcd import keys, leases, listing
 from libcalico.datastore.etcd import watch as watching
 from libcalico.datastore.etcd.connection import Connection
 from libcalico.datastore.etcd.entries import decode
@@ -48,7 +48,6 @@ from libcalico.datastore.interface import (
     Selection,
 )
 from libcalico.errors import (
-    DatastoreError,
     DatastoreFull,
     InvalidValue,
     PermissionDenied,
@@ -115,7 +114,7 @@ class EtcdDatastore:
         """
         transaction = transaction_of(changes)
         try:
-            leases = [await self._grant(put, ttl) for put, ttl in transaction.leased]
+            granted = [await self._grant(put, ttl) for put, ttl in transaction.leased]
             before = self._seen
             guarded = len(transaction.guarded) == len(changes)
             answer = await self._connection.write(transaction.request(), guarded=guarded)
@@ -131,7 +130,7 @@ class EtcdDatastore:
         if any(isinstance(change, Put) for change in changes):
             self.full = ""
         if not answer.succeeded:
-            await self._revoke(leases)
+            await leases.revoke(self._connection, granted)
             self._follows(before, answer.header)
             raise CommitConflict(_entries(transaction.guarded, answer.responses, tolerant=True))
         self._seen = max(self._seen, Position.of(answer.header.revision, answer.header))
@@ -156,6 +155,18 @@ class EtcdDatastore:
         except PermissionDenied as problem:
             raise PermissionDenied(f"{problem}: {named_keys([key])}") from None
         self.full = ""
+
+    async def grant(self, ttl: int) -> int:
+        """`capabilities.Leasing`."""
+        return await leases.grant(self._connection, ttl)
+
+    async def keep_alive(self, lease: int) -> bool:
+        """`capabilities.Leasing`."""
+        return await leases.keep_alive(self._connection, lease)
+
+    async def seconds_left(self, key: Key) -> int:
+        """`capabilities.Leasing`."""
+        return await leases.seconds_left(self._connection, keys.path_of(key))
 
     def watch(self, selections: Sequence[Selection], revision: int) -> AsyncIterator[Batch]:
         """Batches of events after `revision`; raises `Compacted` or `DatastoreUnavailable`.
@@ -207,19 +218,9 @@ class EtcdDatastore:
             raise Replaced(replaced(before, header))
 
     async def _grant(self, put: pb.RequestOp, ttl: int) -> int:
-        """Grant a put a lease of its own. A lease whose answer was lost ends by itself."""
-        request = pb.LeaseGrantRequest(TTL=ttl)
-        answer = await self._connection.read(lambda link: link.grant, request)
-        put.request_put.lease = answer.ID
-        return answer.ID
-
-    async def _revoke(self, leases: Sequence[int]) -> None:
-        for lease in leases:
-            try:
-                request = pb.LeaseRevokeRequest(ID=lease)
-                await self._connection.read(lambda link: link.revoke, request)
-            except DatastoreError:
-                pass  # it ends by itself
+        """Grant a put a lease of its own."""
+        put.request_put.lease = lease = await self.grant(ttl)
+        return lease
 
 
 def _entry(key: Key, kv: pb.KeyValue) -> Entry:

@@ -24,7 +24,9 @@ class LifeSign(Struct, frozen=True, omit_defaults=False):
     """calico-node's life sign: which machine lives under a node's name.
 
     `bootID` is the kernel's, `network` the inode of the network namespace (nodes may share a
-    kernel); `interval` is in seconds. `host` and `addresses` are for a reader alone.
+    kernel). `host` and `addresses` are for a reader alone. `interval`: seconds until it is written
+    again, at the latest. `keptAlive`: seconds until its lease is kept alive again; 0 where each
+    write has another lease.
     """
 
     time: str = ""
@@ -33,6 +35,7 @@ class LifeSign(Struct, frozen=True, omit_defaults=False):
     host: str = ""
     addresses: list[str] = []
     interval: float = 0
+    keptAlive: float = 0
 
 
 class EndpointStatus(Struct, frozen=True, omit_defaults=False):
