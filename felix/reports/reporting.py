@@ -1,10 +1,11 @@
 """Reports of felix to the datastore: a life sign, and the state of each endpoint.
 
 The life sign is written every ReportingInterval, never while that is 0: under a key with a time to
-live, and a copy under a key without one (docs/reference/data-model.md#status-keys). The states of
-endpoints are written while EndpointReportingEnabled is set, at most once an EndpointReportingDelay,
-and compared with the stored ones every 180 delays. An error with either is logged and never holds
-up the node.
+live, and a copy under a key without one (docs/reference/data-model.md#status-keys). In a cluster of
+more than `LARGE` nodes its lease is kept alive every ReportingInterval instead, and both are
+written within five minutes (`libcalico.datastore.leased_values`). The states of endpoints are
+written while EndpointReportingEnabled is set, at most once an EndpointReportingDelay, and compared
+with the stored ones every 180 delays. An error with either is logged and never holds up the node.
 
 Invariants:
   RPT-1  Only keys of this node are written or removed.
@@ -17,15 +18,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from felix.calc.hosts import interfaces_of
 from felix.calc.policy_model import ANY_INTERFACE
 from felix.config.parameters import Config
 from felix.dataplane.loop import Dataplane
+from libcalico.datastore.capabilities import Leasing
 from libcalico.datastore.interface import Change, Datastore, Delete, Put, Selection
+from libcalico.datastore.leased_values import LeasedValues
 from libcalico.errors import DatastoreFull, MuslinError
 from libcalico.model.base.meta import now_text
 from libcalico.model.keys import (
@@ -42,6 +46,8 @@ FIRST_REPORT = 10.0
 WRITE_TIMEOUT = 2.0
 RESYNC_DELAYS = 180
 BATCH = 100
+LARGE = 500
+"""Nodes above which a life sign is kept alive, and seldom written."""
 UP, DOWN, ERROR = "up", "down", "error"
 _FAMILIES = ("WorkloadStatus", "HostEndpointStatus")
 
@@ -61,12 +67,28 @@ def region_of(config: Config) -> str:
     return f"region-{config.openstack_region}" if config.openstack_region else NO_REGION
 
 
-def life_sign(node: str, config: Config, uptime: float, first: bool) -> list[Change]:
-    """The writes of one life sign."""
+def ttl_of(config: Config) -> int:
+    """Seconds for which a life sign stands."""
+    return math.ceil(config.reporting_ttl)
+
+
+def is_kept_alive(config: Config, nodes: int) -> bool:
+    """Whether a life sign is kept by its lease in a cluster of so many nodes.
+
+    OpenStack's reader takes each write for a heartbeat (networking-calico), so its regions get
+    every one.
+    """
+    return nodes > LARGE and not config.openstack_region
+
+
+def life_sign(
+    node: str, config: Config, uptime: float, first: bool, lease: int = 0
+) -> list[Change]:
+    """The writes of one life sign, under this lease or (0) one of its own."""
     value = FelixStatus(time=now_text(), uptime=round(uptime, 3), first_update=first)
-    region, ttl = region_of(config), math.ceil(config.reporting_ttl)
+    region, ttl = region_of(config), 0 if lease else ttl_of(config)
     return [
-        Put(FelixStatusKey(node, region), value, ttl=ttl),
+        Put(FelixStatusKey(node, region), value, ttl=ttl, lease=lease),
         Put(FelixStatusKey(node, region, last=True), value),
     ]
 
@@ -104,12 +126,14 @@ class Reports:
         config: Callable[[], Config],
         plane: Dataplane,
         sizes: Sizes | None = None,
+        sign: LeasedValues | None = None,
     ) -> None:
         self._node, self._config, self._plane = node, config, plane
         self._sizes = sizes or Sizes()
         self._configured, self._moved = asyncio.Event(), asyncio.Event()
         self._logged = self._full = ""
         self._written: dict[StatusKey, str] | None = None
+        self._sign = sign or LeasedValues()
 
     def conditions(self) -> list[tuple[str, str]]:
         """The one error that hinders more than a report: a store too full for any write."""
@@ -128,13 +152,33 @@ class Reports:
         """Write a life sign as often as the parameters say, for ever."""
         started, first = time.monotonic(), True
         await asyncio.sleep(self._sizes.first_report)
+        if is_kept_alive(self._config(), self._nodes):
+            # Felixes that started together part.
+            await asyncio.sleep(random.random() * self._config().reporting_interval)
         while True:
             self._configured.clear()  # before it is read: another change may come during the write
             config = self._config()
             if config.reporting_interval > 0:
-                writes = life_sign(self._node, config, time.monotonic() - started, first)
-                first = not await self._write(store, writes) and first
+                uptime = time.monotonic() - started
+                first = not await self._tried(self.give(store, config, uptime, first)) and first
             await set_within(self._configured, config.reporting_interval or None)
+
+    @property
+    def _nodes(self) -> int:
+        return len(self._plane.calc.nodes)
+
+    async def give(self, store: Datastore, config: Config, uptime: float, first: bool) -> None:
+        """Write a life sign, or keep the last one alive. Raises MuslinError."""
+        if not (isinstance(store, Leasing) and is_kept_alive(config, self._nodes)):
+            self._sign.forget()
+            await store.commit(life_sign(self._node, config, uptime, first))
+            return
+        await self._sign.give(
+            store,
+            lambda lease: life_sign(self._node, config, uptime, first, lease),
+            ttl_of(config),
+            region_of(config),
+        )
 
     async def endpoints(self, store: Datastore) -> None:
         """Keep the stored states of endpoints true, while the parameters ask for it."""
@@ -188,9 +232,13 @@ class Reports:
         return stored
 
     async def _write(self, store: Datastore, changes: list[Change]) -> bool:
+        return await self._tried(store.commit(changes))
+
+    async def _tried(self, work: Awaitable[object]) -> bool:
+        """Whether something with the datastore was done in time; if not, the log says why."""
         try:
             async with asyncio.timeout(self._sizes.timeout):
-                await store.commit(changes)
+                await work
         except (MuslinError, TimeoutError) as error:
             self._log_error(error)
             return False
