@@ -5,8 +5,10 @@ NODENAME) would take over its addresses, and give those of its living pods away.
 stored address is on an interface here, this machine is the node. Otherwise the life sign of the
 name decides: on etcd calico-node's own (`LifeSign`), on the Kubernetes datastore the kubelet's
 Lease with the boot id of its Node. A sign of another boot that changes within an interval belongs
-to a machine that lives. One that stands still is of this node before it was renumbered, rebooted or
-installed anew.
+to a machine that lives; so does one whose lease was kept alive, for it has more time left than
+before. One that stands still is of this node before it was renumbered, rebooted or installed anew.
+(A new leader of etcd gives every lease its whole time again. Then a node is refused that might have
+gone on, and starts once more.)
 
 Invariant (tests/node/test_life.py; on Kubernetes tests/apiserver/test_node_life.py):
   NODE-3  A name under which another machine gives signs of life is never taken over.
@@ -19,10 +21,12 @@ import os
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from libcalico import apiconfig
+from libcalico.datastore.capabilities import Leasing
 from libcalico.datastore.interface import Datastore
 from libcalico.errors import MuslinError
 from libcalico.model.keys import LifeSignKey, ResourceKey
@@ -33,7 +37,7 @@ from node.identity.autodetect import Interface
 from node.identity.machines import Life, Machine, describe
 
 INTERVAL, TTL = 15.0, 60
-"""Seconds between two life signs of calico-node, and until one expires."""
+"""Seconds after which calico-node keeps its life sign alive again, and until one expires."""
 SLACK = 2.0
 """Seconds by which a life sign may be late."""
 LOOK = 1.0
@@ -78,8 +82,8 @@ async def another(read: Read, wait: Wait = asyncio.sleep) -> Life | None:
         last = await read()
         if last is None or last.ours:
             return None
+        moved = moved or last.beat != first.beat or last.left > now.left
         now = last
-        moved = moved or now.beat != first.beat
         if moved and now.whole:
             return now
     return now if moved or now.vouched else None
@@ -89,13 +93,21 @@ def of_sign(sign: LifeSign, beat: str, machine: Machine) -> Life:
     """A life sign of calico-node, as this machine sees it."""
     ours = (sign.bootID, sign.network) == (machine.boot, machine.network) and machine.boot != ""
     shown = describe(sign.host, sign.bootID, sign.addresses)
-    return Life(ours, beat, shown, sign.interval or INTERVAL)
+    return Life(ours, beat, shown, sign.keptAlive or sign.interval or INTERVAL)
 
 
 async def read_sign(store: Datastore, name: str, machine: Machine) -> Life | None:
     """calico-node's life sign in etcd."""
     entry = await store.get(LifeSignKey(name))
     return of_sign(entry.value, str(entry.revision), machine) if entry else None
+
+
+async def read_life(store: Datastore, name: str, machine: Machine) -> Life | None:
+    """`read_sign`; of another machine's sign also the time that it has left."""
+    sign = await read_sign(store, name, machine)
+    if sign is None or sign.ours or not isinstance(store, Leasing):
+        return sign
+    return replace(sign, left=await store.seconds_left(LifeSignKey(name)))
 
 
 async def require_own_name(
@@ -132,7 +144,7 @@ async def another_of(
 ) -> Life | None:
     """`another`, by the life sign that this datastore has."""
     async with AsyncExitStack() as opened:
-        read: Read = partial(read_sign, store, name, machine)
+        read: Read = partial(read_life, store, name, machine)
         if config.datastore_type == apiconfig.KUBERNETES:
             # A late import: most of the standard library's network code comes with it.
             from node.identity import kubelet

@@ -26,6 +26,7 @@ class Machine:
 class Life:
     """A life sign of a machine; `beat` is another one each time.
 
+    `left`: whole seconds until the sign ends; more than before is a beat, too. 0: not known.
     `whole`: machine and beat were written at once; else the machine may be an earlier one.
     `vouched`: another program says that the machine lives, without a beat.
     """
@@ -36,6 +37,7 @@ class Life:
     interval: float
     whole: bool = True
     vouched: bool = False
+    left: int = 0
 
 
 def describe(host: str, boot: str, addresses: Iterable[str]) -> str:

@@ -18,6 +18,7 @@ import pytest
 from libcalico import apiconfig
 from libcalico.datastore import connect
 from libcalico.datastore.interface import Put
+from libcalico.datastore.leased_values import REWRITE
 from libcalico.errors import MuslinError
 from libcalico.model.keys import LifeSignKey
 from libcalico.model.resources.status import LifeSign
@@ -28,6 +29,7 @@ from node.start import modules, startup
 from tests.node.world import RESOURCES, resource
 from tests.support.etcd import Etcd
 from tests.support.netns import Namespace
+from tests.support.patience import wait_for
 
 SIGN = "/calico/felix/v2/no-region/host/node1/machine"
 THEIRS = LifeSign(
@@ -143,6 +145,55 @@ def test_the_same_machine_with_a_new_address_does_not_wait(
     assert (address(etcd_inside), clock.passed) == ("10.99.1.1/24", 0)
 
 
+KEPT = msgspec.structs.replace(THEIRS, interval=REWRITE, keptAlive=life.INTERVAL)
+
+
+def test_a_sign_that_is_only_kept_alive_is_of_a_machine_that_lives(
+    etcd_inside: Etcd, environ: dict[str, str]
+) -> None:
+    """It is written once in five minutes, and judged within the interval of its lease."""
+    register_other(etcd_inside)
+    lease = etcd_inside.ctl("lease", "grant", "600").decode().split()[1]
+    etcd_inside.ctl("put", f"--lease={lease}", SIGN, stdin=msgspec.json.encode(KEPT))
+    revision = etcd_inside.revision()
+
+    def at(passed: float) -> None:
+        if passed == 1:
+            wait_for(lambda: seconds_left(etcd_inside, lease) < 597)
+        elif passed >= life.INTERVAL:
+            etcd_inside.ctl("lease", "keep-alive", "--once", lease)
+
+    clock = Clock(at)
+    with pytest.raises(MuslinError, match="host alpha"):
+        start(environ, clock)
+    assert clock.passed <= life.INTERVAL + life.SLACK
+    assert etcd_inside.revision() == revision
+
+
+def seconds_left(etcd: Etcd, lease: str) -> int:
+    told = json.loads(etcd.ctl("lease", "timetolive", lease, "--write-out=json"))
+    return int(told["ttl"])
+
+
+def test_a_sign_that_is_kept_no_more_is_of_a_machine_that_went(
+    etcd_inside: Etcd, environ: dict[str, str]
+) -> None:
+    register_other(etcd_inside)
+    lease = etcd_inside.ctl("lease", "grant", "600").decode().split()[1]
+    etcd_inside.ctl("put", f"--lease={lease}", SIGN, stdin=msgspec.json.encode(KEPT))
+    clock = Clock()
+    start(environ, clock)
+    assert address(etcd_inside) == "10.99.1.1/24"
+    assert clock.passed <= life.INTERVAL + life.SLACK
+
+
+def test_a_reader_of_before_waits_for_the_next_write() -> None:
+    """It knows nothing of leases: the interval that it reads is that of writes."""
+    assert KEPT.interval == REWRITE
+    assert life.of_sign(KEPT, "7", life.this_machine([])).interval == life.INTERVAL
+    assert life.of_sign(THEIRS, "7", life.this_machine([])).interval == THEIRS.interval
+
+
 def test_another_network_namespace_of_this_kernel_is_another_machine(
     etcd_inside: Etcd, environ: dict[str, str]
 ) -> None:
@@ -199,10 +250,19 @@ async def test_the_machine_that_has_the_name_hears_of_another_one(
         assert entry.value.addresses == ["10.99.1.1", "fd99:1::1"]
         await signs.give()
         assert not warned
+        again = await store.get(LifeSignKey("node1"))
+        assert again is not None
+        assert again.revision == entry.revision, "its lease was kept alive, no more"
         with caplog.at_level(logging.ERROR):
             await store.commit([Put(LifeSignKey("node1"), THEIRS)])
             await signs.give()
         assert "another machine gives signs of life under the name node1: host alpha" in caplog.text
         assert [what for what, _ in warned] == ["node name"]
+        entry = await store.get(LifeSignKey("node1"))
+        assert entry is not None
+        assert entry.value.addresses == ["10.99.1.1", "fd99:1::1"], "the other one sees ours, too"
+        etcd_inside.delete(SIGN)
+        await signs.give()
+        assert etcd_inside.get(SIGN)
     leased = etcd_inside.ctl("lease", "list").decode()
     assert leased.splitlines()[0].startswith("found "), leased
