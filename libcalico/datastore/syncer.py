@@ -45,7 +45,7 @@ from libcalico.datastore.interface import (
 )
 from libcalico.errors import DatastoreError
 from libcalico.model.keys import Key
-from libcalico.process.backoff import Backoff
+from libcalico.process.backoff import Backoff, spread
 from libcalico.process.tasks import ended, start
 
 log = logging.getLogger(__name__)
@@ -104,6 +104,11 @@ class _Feed:
     listed: bool = False
     connected: bool = False
 
+    @property
+    def size(self) -> int:
+        """The number of objects, as far as the datastore was read."""
+        return len(self.known if self.sink is None else self.sink)
+
 
 class Syncer:
     """Follows `selections` of a store. One consumer iterates `batches()`.
@@ -160,8 +165,7 @@ class Syncer:
         counts: dict[str, int] = {}
         for feed in self._feeds:
             family = feed.selection.family
-            count = len(feed.known if feed.sink is None else feed.sink)
-            counts[family] = counts.get(family, 0) + count
+            counts[family] = counts.get(family, 0) + feed.size
         return counts
 
     async def batches(self) -> AsyncIterator[SyncBatch]:
@@ -239,6 +243,8 @@ class Syncer:
             self._on_connection()
 
     async def _list(self, feed: _Feed) -> None:
+        if feed.listed:
+            await asyncio.sleep(spread(feed.size))  # other nodes read it anew, too
         if feed.sink is None:
             feed.revision = await self._list_entries(feed)
         else:

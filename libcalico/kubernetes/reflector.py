@@ -33,7 +33,7 @@ from libcalico.kubernetes.errors import (
 )
 from libcalico.kubernetes.names import Name
 from libcalico.kubernetes.objects import Object, Resource
-from libcalico.process.backoff import Backoff
+from libcalico.process.backoff import Backoff, spread
 
 T = TypeVar("T", bound=Object)
 C = TypeVar("C", bound=Object, contravariant=True)
@@ -123,6 +123,8 @@ class Reflector(Generic[T]):
         await asyncio.sleep(_pause(error, self._backoff))
 
     async def _list(self) -> None:
+        if self.has_listed:
+            await asyncio.sleep(spread(len(self._known)))  # other nodes read it anew, too
         for tries in range(TRIES_IN_PAGES):
             try:
                 # The history of a store that changes very fast may not last for all pages.

@@ -1,5 +1,7 @@
 """Capped, jittered exponential back-off: the waiting of every owner that retries.
 
+And the pause before a list is read again, so that the nodes of a cluster do not all read it at once
+when a store comes back that has forgotten where they were.
 Tested in tests/libcalico/test_process.py.
 """
 
@@ -8,6 +10,17 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+
+SPREAD, SPREAD_MOST = 0.1, 30.0
+"""Seconds for each thousand objects over which readings of a list are spread, and at most."""
+
+
+def spread(objects: int, random_unit: Callable[[], float] = random.random) -> float:
+    """Seconds, by lot, before a list of so many objects is read once more.
+
+    Only what was read before waits: whatever starts reads at once.
+    """
+    return random_unit() * min(SPREAD_MOST, SPREAD * objects / 1000)
 
 
 class Backoff:

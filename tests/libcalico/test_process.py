@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from libcalico import durations
 from libcalico.process import status_file
-from libcalico.process.backoff import Backoff
+from libcalico.process.backoff import Backoff, spread
 from tests.support.patience import HANG, wait_for
 
 
@@ -129,6 +129,15 @@ def test_delays_grow_to_a_cap_and_begin_anew() -> None:
     assert middle.next() == 1
     low = Backoff(1, 5, jitter=0.2, random_unit=lambda: 0.0)
     assert low.next() == pytest.approx(0.8)
+
+
+@pytest.mark.parametrize(
+    ("objects", "most"), [(0, 0), (10, 0.001), (1000, 0.1), (100_000, 10), (1_000_000, 30)]
+)
+def test_a_long_list_is_read_again_at_another_time_on_each_node(objects: int, most: float) -> None:
+    assert spread(objects, lambda: 0.0) == 0
+    assert spread(objects, lambda: 1.0) == pytest.approx(most)
+    assert spread(objects, lambda: 0.5) == pytest.approx(most / 2)
 
 
 @pytest.mark.parametrize(

@@ -261,10 +261,18 @@ class Etcd:
 
     def sent(self) -> int:
         """Bytes that it has sent to its clients since it started."""
-        with urllib.request.urlopen(f"{self.endpoint}/metrics", timeout=30) as answer:
-            lines = answer.read().decode().splitlines()
-        (line,) = [one for one in lines if one.startswith("etcd_network_client_grpc_sent_bytes")]
+        (line,) = self._metrics("etcd_network_client_grpc_sent_bytes")
         return int(float(line.split()[-1]))
+
+    def asked(self, method: str) -> int:
+        """How many calls of a gRPC method it has got since it started."""
+        lines = self._metrics("grpc_server_started_total")
+        return sum(int(float(one.split()[-1])) for one in lines if f'"{method}"' in one)
+
+    def _metrics(self, name: str) -> list[str]:
+        with urllib.request.urlopen(f"{self.endpoint}/metrics", timeout=30) as answer:
+            lines: list[str] = answer.read().decode().splitlines()
+        return [one for one in lines if one.startswith(name)]
 
     def compact(self) -> int:
         """Forget all history before the present revision; returns it."""

@@ -24,6 +24,7 @@ from libcalico.datastore.interface import (
     Delete,
     Entry,
     Event,
+    LeaseEnded,
     Listing,
     Put,
     Selection,
@@ -39,7 +40,11 @@ HOLD_MOST = 0.05
 
 @dataclass
 class Database:
-    """What is stored. `log` hears of each change."""
+    """What is stored. `log` hears of each change.
+
+    `leases` are the lives of those that are granted: seconds, and when they end. `leased` names the
+    lease of each path that has one.
+    """
 
     log: Callable[[str], None] = lambda text: None
     values: dict[str, tuple[bytes, int]] = field(default_factory=dict)
@@ -47,6 +52,9 @@ class Database:
     history: list[tuple[int, str, bytes | None]] = field(default_factory=list)
     compacted: int = 0
     waiting: Waiting = field(default_factory=dict)
+    leases: dict[int, tuple[int, float]] = field(default_factory=dict)
+    leased: dict[str, int] = field(default_factory=dict)
+    granted: int = 0
 
     def write(self, changes: dict[str, bytes | None]) -> int:
         """One transaction: new values, None for what goes. Returns its revision."""
@@ -73,6 +81,27 @@ class Database:
     def expire(self, path: str, revision: int) -> None:
         """A lease ends: what was written with it goes, if it is still that."""
         if self.values.get(path, (b"", 0))[1] == revision:
+            self.write({path: None})
+
+    def grant(self, ttl: int) -> int:
+        """A new lease, which ends by itself with what was written under it."""
+        self.granted = number = self.granted + 1
+        self.keep(number, ttl)
+        self._watch_over(number)
+        return number
+
+    def keep(self, number: int, ttl: int) -> None:
+        """A lease lives that long from now on."""
+        self.leases[number] = ttl, asyncio.get_running_loop().time() + ttl
+
+    def _watch_over(self, number: int) -> None:
+        loop, (_, ends) = asyncio.get_running_loop(), self.leases[number]
+        if loop.time() < ends:
+            loop.call_at(ends, self._watch_over, number)
+            return
+        del self.leases[number]
+        for path in [path for path, lease in self.leased.items() if lease == number]:
+            del self.leased[path]
             self.write({path: None})
 
     def after(self, revision: int) -> list[tuple[int, str, bytes | None]]:
@@ -160,6 +189,8 @@ class EtcdStore:
     async def commit(self, changes: Sequence[Change]) -> int:
         """All or nothing."""
         await self._ask()
+        if any(isinstance(c, Put) and c.lease not in (0, *self._database.leases) for c in changes):
+            raise LeaseEnded("etcd has no such lease any more (simulated)")
         wrong: dict[Key, Entry | None] = {}
         for change in changes:
             if change.guard is None:
@@ -173,13 +204,42 @@ class EtcdStore:
             raise CommitConflict(found)
         revision = self._database.write(dict(map(_operation, filter(_writes, changes))))
         for change in changes:
+            path = keys.path_of(change.key)
+            if _writes(change):
+                self._database.leased.pop(path, None)
+            if isinstance(change, Put) and change.lease:
+                self._database.leased[path] = change.lease
             if isinstance(change, Put) and change.ttl:
-                loop, path = asyncio.get_running_loop(), keys.path_of(change.key)
+                loop = asyncio.get_running_loop()
                 loop.call_later(change.ttl, self._database.expire, path, revision)
         await self._answered()
         if self.weather.loses_the_answer():
             raise DatastoreUnavailable("it may or may not have happened (simulated)")
         return revision
+
+    async def grant(self, ttl: int) -> int:
+        """A new lease."""
+        await self._ask()
+        lease = self._database.grant(ttl)
+        await self._answered()
+        return lease
+
+    async def keep_alive(self, lease: int) -> bool:
+        """Its time begins anew, if there is such a lease."""
+        await self._ask()
+        known = self._database.leases.get(lease)
+        if known:
+            self._database.keep(lease, known[0])
+        await self._answered()
+        return known is not None
+
+    async def seconds_left(self, key: Key) -> int:
+        """Until the object ends with its lease."""
+        await self._ask()
+        lease = self._database.leased.get(keys.path_of(key), 0)
+        _, ends = self._database.leases.get(lease, (0, 0.0))
+        await self._answered()
+        return max(0, int(ends - asyncio.get_running_loop().time()))
 
     async def watch(self, selections: Sequence[Selection], revision: int) -> AsyncIterator[Batch]:
         """What happens after a revision."""
