@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator, Mapping
+from itertools import pairwise
+from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -16,6 +20,7 @@ from libcalico.datastore.kubernetes.positions import Memory
 from libcalico.datastore.kubernetes.table import Table
 from libcalico.datastore.kubernetes.watch import Feed
 from libcalico.kubernetes.errors import ObjectNotFound
+from tests.simulation.loop import Clock, Loop
 from tests.support.patience import patient
 
 
@@ -89,6 +94,17 @@ def test_a_store_that_was_put_back_between_two_watches(monkeypatch: pytest.Monke
     assert len(api.asked) == 2
 
 
+def test_a_watch_whose_time_is_over_goes_on_without_a_question(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(watching, "SHORT", 0.01)
+    monkeypatch.setattr(watching, "WATCH", (0, 0))
+    api = Api(100, [told("ADDED", 101)], [told("ADDED", 102)], [told("BOOKMARK", 99)])
+    found = followed(api, 100)
+    assert [event.revision for batch in found for event in batch] == [101, 102]
+    assert len(api.asked) == 1
+
+
 def test_a_bookmark_of_an_earlier_state() -> None:
     assert not any(followed(Api(100, [told("BOOKMARK", 99)]), 100))
 
@@ -96,6 +112,7 @@ def test_a_bookmark_of_an_earlier_state() -> None:
 def test_a_collection_that_is_not_defined_is_probed_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody lists the other collection of its family again because it is not there."""
     monkeypatch.setattr(watching, "AGAIN", 0.001)
+    monkeypatch.setattr(watching, "SELDOM", 0.001)
     custom, native = feeds("GlobalNetworkPolicy")
     api, probes = Api(100), 20
 
@@ -106,6 +123,36 @@ def test_a_collection_that_is_not_defined_is_probed_alone(monkeypatch: pytest.Mo
     monkeypatch.setattr(api, "request", request)
     followed(api, watching.NOWHERE, "GlobalNetworkPolicy")
     assert (api.asked.count(custom.path), api.asked.count(native.path)) == (1, probes + 2)
+
+
+def test_what_is_not_defined_is_looked_for_ever_more_seldom(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """24 hours of a node in a cluster without one of the kinds, in simulated time."""
+    looks: list[float] = []
+
+    async def request(*_: Any) -> bytes:
+        looks.append(loop.time())
+        raise ObjectNotFound("GET", 404)
+
+    async def day() -> None:
+        client: Any = SimpleNamespace(request=request)
+        mine = feeds("GlobalNetworkPolicy")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(24 * 3600):
+                positions = dict.fromkeys([feed.path for feed in mine], watching.NOWHERE)
+                async for _ in watching.watch(client, mine[1:], positions, Memory()):
+                    pass
+
+    loop = Loop(Clock(), Random(1), lambda _: False)
+    try:
+        loop.run_until_complete(day())
+    finally:
+        loop.close()
+    pauses = [after - before for before, after in pairwise(looks)]
+    assert min(pauses) >= 0.75 * watching.AGAIN
+    assert max(pauses) <= 1.3 * watching.SELDOM
+    assert len(looks) < 24 * 3600 / (0.75 * watching.SELDOM) + 5
 
 
 def test_a_collection_that_is_not_defined_any_more_is_listed_again() -> None:

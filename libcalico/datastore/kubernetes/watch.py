@@ -5,7 +5,8 @@ are numbers of one store nearly everywhere, but the API does not promise that: t
 each collection is remembered under the number that the reader is given.
 
 A watch from a revision that is yet to come, because the API's store was put back to an earlier
-state, would be silent until it has come: so before each watch the API is asked where it is.
+state, would be silent until it has come: so before a watch the API is asked where it is, unless the
+watch before it ended because its time was over.
 Tested in tests/libcalico/test_kubernetes_watch.py.
 """
 
@@ -29,10 +30,11 @@ from libcalico.datastore.kubernetes.positions import Memory, Positions
 from libcalico.errors import DatastoreUnavailable, MuslinError
 from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.errors import UNREADABLE, KubernetesError, ObjectNotFound, of_status
+from libcalico.process.backoff import Backoff
 from libcalico.process.tasks import ended, start
 
-AGAIN = 60.0
-"""Seconds after which a collection that did not exist is looked for again."""
+AGAIN, SELDOM = 60.0, 600.0
+"""Seconds after which a collection that did not exist is looked for again: at first, and at most."""
 NOWHERE = 1
 """The position of a collection that was not there when it was listed."""
 SHORT = 1.0
@@ -134,10 +136,11 @@ async def _follow(
     beside: SharedReport | None = None,
 ) -> None:
     """Put the events of one collection into the queue, watch after watch; an error comes last."""
-    at, loop = start, asyncio.get_running_loop()
+    at, loop, in_doubt = start, asyncio.get_running_loop(), True
     try:
         while True:
-            await _check_history(client, feed, at)
+            if in_doubt:
+                await _check_history(client, feed, at)
             began = loop.time()
             seconds = random.randint(*WATCH)
             lines = client.lines(feed.path, str(at), feed.parameters, seconds=seconds)
@@ -149,8 +152,10 @@ async def _follow(
                     async with beside.turn if beside else nullcontext():
                         at, event = _event(feed, line, at, beside.speaking if beside else None)
                         await queue.put((feed.path, at, event))
-            if loop.time() - began < SHORT:
+            lasted = loop.time() - began
+            if lasted < SHORT:
                 raise DatastoreUnavailable(f"the watch of {feed.path} ended at once")
+            in_doubt = lasted < seconds
     except ObjectNotFound as error:
         if feed.mapping.collection.optional:
             await queue.put((feed.path, at, None))
@@ -169,8 +174,9 @@ async def _defined_again(
     client: Client, feed: Feed, error: ObjectNotFound, was_there: bool
 ) -> Exception:
     """Why the collection must be listed anew: it has gone, or it exists now."""
+    pauses = Backoff(AGAIN, SELDOM, jitter=0.25)
     while not was_there:
-        await asyncio.sleep(AGAIN * random.uniform(0.75, 1.25))
+        await pauses.wait()
         try:
             await client.request("GET", feed.path, {**feed.parameters, "limit": "1"})
         except ObjectNotFound:
