@@ -18,6 +18,7 @@ from cni.node.del_cache import DelCache
 from cni.node.del_queue import DelQueue
 from cni.node.felix_client import FelixClient
 from cni.node.records import Records
+from cni.node.released import Released
 from cni.pods.pod_source import PodSource
 from cni.request.errors import CNIError, Code
 from cni.request.kubernetes_access import HOST
@@ -99,6 +100,7 @@ class DaemonContext:
     host: Socket
     check_store: StoreCheck = field(default_factory=lambda: StoreCheck(None))
     del_cache: DelCache = field(default_factory=DelCache)
+    released: Released = field(default_factory=Released)
     flows: Forgetter = field(default_factory=Forgetter)
     mtu: Number = field(default_factory=Number)
     done_once: set[str] = field(default_factory=set)

@@ -165,6 +165,7 @@ class Daemon:
     def _store_replaced(self) -> None:
         """Forget what is remembered of the datastore: a backup was put back."""
         self.context.del_cache.clear()
+        self.context.released.clear()
         self.context.allocator.store_replaced()
         self.context.records.comparison_due.set()
         if self._finding is None or self._finding.done():

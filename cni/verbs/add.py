@@ -66,6 +66,7 @@ async def add(
     `line` leads to the executable, which runs another IPAM plugin where one is configured.
     """
     attachment = attachment_of(request, context.node)
+    context.released.forget(attachment)
     call = Adding(context, request, netns_fd, trace, line, attachment)
     try:
         try:

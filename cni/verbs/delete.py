@@ -6,7 +6,8 @@ and endpoint. A missing namespace, link, endpoint or address is no error. What c
 for any reason, is written to the journal and the DEL succeeds: a pod whose DEL fails hangs in
 "terminating", and asking again would help no more than the journal does.
 
-What the datastore records is given back by `cni.verbs.datastore_release`.
+What the datastore records is given back by `cni.verbs.datastore_release`; a DEL that is repeated
+does not ask for it again (`cni.node.released`).
 
 Invariants (tests/cni/test_daemon_add.py, tests/cni/test_daemon_faults.py):
   CNI-20  Only what belongs to this container id and interface is removed.
@@ -68,9 +69,11 @@ async def delete(
     trace.mark("unwire")
     refused = await _release_elsewhere(request, line)
     try:
-        released = await datastore_release.release(
-            context, attachment, unwired=removed, forgot=forgot
-        )
+        if removed or left or not _is_released(context, request, attachment):
+            released = await datastore_release.release(
+                context, attachment, unwired=removed, forgot=forgot
+            )
+            context.released.note(attachment)
     except Exception as error:  # noqa: BLE001 - a DEL goes on; kept in `left`, for the journal
         left.append(error)
     trace.mark("commit")
@@ -123,6 +126,11 @@ async def replay(context: DaemonContext, request: Request) -> None:
             "released what a remembered DEL held",
             extra={"attachment": str(attachment), "released": ",".join(map(str, released))},
         )
+
+
+def _is_released(context: DaemonContext, request: Request, attachment: Attachment) -> bool:
+    """Whether a DEL before this one released everything, and nothing is outstanding."""
+    return context.released.holds(attachment) and not context.journal.holds(request)
 
 
 async def _unwire(

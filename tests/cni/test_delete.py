@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 from prometheus_client import REGISTRY
 
 from cni.node.del_cache import LIMIT, DelCache
+from cni.node.released import FIRST, Released
+from cni.node.released import LIMIT as REMEMBERED
 from cni.server.daemon import Daemon
 from ipam.allocator.requests import Granted
 from libcalico.datastore.interface import Entry
@@ -90,6 +93,64 @@ async def test_after_a_restart_it_is_one_turn_of_reading_and_one_transaction(
 
 
 @pytest.mark.asyncio
+async def test_a_repeated_del_asks_nothing_until_an_add_or_another_store(
+    node: World, pod: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    swept, now = sweeps(), 1000.0
+    async with node.daemon() as daemon:
+        await until(lambda: sweeps() > swept)
+        context = daemon.context
+        monkeypatch.setattr(context, "released", Released(lambda: now))
+        result_of(await node.add(pod))
+        assert (await node.delete(pod)).status == 0
+        with counted(daemon, monkeypatch) as calls:
+            for _ in range(5):
+                assert (await node.delete(None)).status == 0
+            assert calls == []
+            now += FIRST
+            assert (await node.delete(None)).status == 0
+            assert sorted(calls) == ["get_many", "list"], "now and then it asks, and finds nothing"
+            now += FIRST
+            assert (await node.delete(None)).status == 0
+            assert len(calls) == 2, "the pause has grown"
+        for again in (result_of(await node.add(pod)), node.in_use()):
+            assert again
+        assert (await node.delete(pod)).status == 0
+        node.assert_clean()
+        with counted(daemon, monkeypatch) as calls:
+            daemon._store_replaced()
+            calls.clear()
+            assert (await node.delete(None)).status == 0
+            assert {"get_many", "list"} <= set(calls)
+
+
+def test_what_is_released_is_remembered_ever_longer_and_not_for_ever() -> None:
+    now = 0.0
+    released = Released(lambda: now)
+    assert not released.holds(WEB)
+    pauses = []
+    for _ in range(8):
+        released.note(WEB)
+        began = now
+        while released.holds(WEB):
+            now += 15
+        pauses.append(now - began)
+    assert pauses == [30, 60, 120, 240, 480, 600, 600, 600]
+    released.forget(WEB)
+    released.note(WEB)
+    now += FIRST
+    assert not released.holds(WEB)
+
+
+def test_few_attachments_are_remembered() -> None:
+    released = Released(lambda: 0.0)
+    many = [replace(WEB, container_id=f"c{number}") for number in range(REMEMBERED + 1)]
+    for one in many:
+        released.note(one)
+    assert [released.holds(one) for one in many[:2]] == [False, True]
+
+
+@pytest.mark.asyncio
 async def test_a_memory_that_is_out_of_date_does_no_harm(
     node: World, pod: Namespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,7 +185,6 @@ async def test_a_memory_that_is_out_of_date_does_no_harm(
 
 
 def test_memories_are_bounded_and_forget_shared_handles() -> None:
-    import dataclasses
     from ipaddress import ip_address
 
     def granted(attachment: Any, count: int) -> Granted:
@@ -138,7 +198,7 @@ def test_memories_are_bounded_and_forget_shared_handles() -> None:
         )
 
     cache = DelCache()
-    many = [dataclasses.replace(WEB, container_id=f"c{number}") for number in range(LIMIT + 1)]
+    many = [replace(WEB, container_id=f"c{number}") for number in range(LIMIT + 1)]
     for one in many:
         cache.keep(one, granted(one, 1))
     assert cache.pop(many[0]) is None
