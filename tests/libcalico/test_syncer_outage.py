@@ -7,7 +7,7 @@ time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -18,6 +18,10 @@ from libcalico.datastore import connect, syncer
 from libcalico.datastore.interface import Datastore, Put, Row, Selection
 from libcalico.datastore.kubernetes.store import KubernetesDatastore
 from libcalico.datastore.syncer import Syncer
+from libcalico.kubernetes import reflector
+from libcalico.kubernetes.names import Name
+from libcalico.kubernetes.reflector import Reflector
+from libcalico.kubernetes.service_objects import SERVICES, Service
 from libcalico.model import Handle, HandleKey, codec
 from libcalico.model.keys import ResourceKey
 from tests.simulation.loop import Clock, Loop
@@ -206,9 +210,71 @@ def test_an_hour_without_the_kubernetes_api_costs_watches_and_no_list(
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
+    simulated(hour())
+
+
+class Services:
+    """A sink of a reflector."""
+
+    def __init__(self) -> None:
+        self.names: set[Name] = set()
+
+    def put(self, name: Name, value: Service) -> None:
+        self.names.add(name)
+
+    def gone(self, name: Name) -> None:
+        self.names.discard(name)
+
+    def listed(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_an_hour_without_the_api_for_what_is_read_of_kubernetes_itself(
+    monkeypatch: pytest.MonkeyPatch, forgotten: bool
+) -> None:
+    weather, api = Weather(Random(1)), Api()
+    client, spread_over = CountingClient(api, weather), list[int]()
+
+    def spread(objects: int) -> float:
+        spread_over.append(objects)
+        return 0.0
+
+    def put(first: int, last: int) -> None:
+        for number in range(first, last):
+            tree = {"metadata": {"name": f"s{number}", "namespace": "default"}, "spec": {}}
+            api.put(f"/api/v1/namespaces/default/services/s{number}", tree)
+
+    async def hour() -> None:
+        put(0, MANY)
+        sink = Services()
+        reader = Reflector(client, SERVICES, sink)
+        task = asyncio.create_task(reader.run())
+        await patiently(lambda: len(sink.names) == MANY)
+        assert spread_over == [], "a start waits for nothing"
+        weather.away = True
+        await asyncio.sleep(HOUR)
+        assert not reader.connected
+        put(MANY, MANY + FEW)
+        if forgotten:
+            api.compact()
+        client.lists = 0
+        weather.away = False
+        await patiently(lambda: len(sink.names) == MANY + FEW)
+        assert (client.lists, reader.lists) == ((1, 2) if forgotten else (0, 1))
+        assert spread_over == ([MANY] if forgotten else [])
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    monkeypatch.setattr(reflector, "spread", spread)
+    simulated(hour())
+
+
+def simulated(work: Coroutine[Any, Any, None]) -> None:
+    """Run in simulated time."""
     loop = Loop(Clock(), Random(3), lambda _: False)
     try:
-        loop.run_until_complete(hour())
+        loop.run_until_complete(work)
     finally:
         loop.close()
 
