@@ -246,7 +246,7 @@ class Config:
         "ReportingIntervalSecs",
         kinds.duration,
         30.0,
-        "How often felix reports its status; 0: never.",
+        "How often felix reports its status, above 500 nodes seldom by a write; 0: never.",
         field="reportingInterval",
     )
     reporting_ttl: float = _row(

@@ -34,7 +34,7 @@ from libcalico.process.backoff import Backoff
 from libcalico.process.tasks import ended, start
 
 AGAIN, SELDOM = 60.0, 600.0
-"""Seconds after which a collection that did not exist is looked for again: at first, and at most."""
+"""Seconds after which a collection that did not exist is looked for again: first, and at most."""
 NOWHERE = 1
 """The position of a collection that was not there when it was listed."""
 SHORT = 1.0
