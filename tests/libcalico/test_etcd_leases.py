@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +12,7 @@ from libcalico.datastore.interface import Datastore, LeaseEnded, Put
 from libcalico.errors import DatastoreUnavailable
 from libcalico.model.keys import LifeSignKey
 from libcalico.model.resources.status import LifeSign
-from tests.support.etcd import Etcd
+from tests.support.etcd import Etcd, make_cluster
 from tests.support.patience import HANG, until
 
 pytestmark = pytest.mark.asyncio
@@ -49,15 +50,38 @@ async def test_a_lease_that_is_kept_alive_keeps_its_keys_and_costs_no_revision(e
         assert etcd.revision() == revision
 
 
-async def test_a_lease_that_is_not_kept_takes_its_keys_along(etcd: Etcd) -> None:
+async def test_a_lease_that_ends_takes_its_keys_along(etcd: Etcd) -> None:
     async with etcd.connect() as store:
-        lease = await leasing(store).grant(1)
+        lease = await leasing(store).grant(600)
         await put(store, lease)
-        await until(lambda: etcd.get("/calico/felix/v2/no-region/host/n1/machine") is None)
+        etcd.ctl("lease", "revoke", f"{lease:x}")
+        assert await store.get(KEY) is None
         assert not await leasing(store).keep_alive(lease)
         with pytest.raises(LeaseEnded):
             await put(store, lease)
         assert await leasing(store).seconds_left(KEY) == 0
+
+
+async def test_a_lease_that_nobody_keeps_ends(etcd: Etcd) -> None:
+    async with etcd.connect() as store:
+        lease = await leasing(store).grant(1)
+        await until(lambda: f"{lease:x}" not in etcd.ctl("lease", "list").decode())
+        assert not await leasing(store).keep_alive(lease)
+
+
+async def test_every_member_of_a_cluster_keeps_a_lease(tmp_path: Path) -> None:
+    """A member that does not lead asks the one that does."""
+    members = make_cluster(tmp_path)
+    try:
+        async with members[0].connect() as store:
+            lease = await leasing(store).grant(600)
+        for member in members:
+            async with member.connect() as store:
+                assert await leasing(store).keep_alive(lease)
+                assert not await leasing(store).keep_alive(GONE)
+    finally:
+        for member in members:
+            member.stop()
 
 
 async def test_a_lease_that_there_never_was(etcd: Etcd) -> None:
