@@ -100,6 +100,7 @@ class Story:
             records=SimpleNamespace(refuse_taken=self._refuse_taken),
             allocator=SimpleNamespace(prompt=True), in_thread=self._in_thread,
             del_cache=SimpleNamespace(keep=lambda *_: None),
+            released=SimpleNamespace(forget=lambda _: None),
         )  # fmt: skip
 
     def note(self, what: str) -> None:
