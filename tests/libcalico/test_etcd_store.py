@@ -231,7 +231,7 @@ async def test_the_default_profile_exists_without_being_stored(etcd: Etcd) -> No
 async def test_one_dead_endpoint_of_several_costs_nothing_visible(etcd: Etcd) -> None:
     dead = f"http://127.0.0.1:{free_ports(1)[0]}"
     config = DatastoreConfig(
-        datastore_type="etcdv3", etcd_endpoints=f"{dead},{etcd.endpoint}", timeout=CALL
+        datastore_type="etcdv3", etcd_endpoints=f"{dead},{etcd.reached}", timeout=CALL
     )
     store = await connect(config)
     try:
@@ -269,7 +269,7 @@ async def test_an_etcd_that_hangs_is_reported_within_the_deadline(
         private_etcd.pause()
         with pytest.raises(DatastoreUnavailable) as problem:
             await asyncio.wait_for(ask(store, operation), HANG)
-        assert private_etcd.endpoint in str(problem.value)
+        assert private_etcd.reached in str(problem.value)
         private_etcd.resume()
 
 

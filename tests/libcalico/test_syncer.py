@@ -170,7 +170,7 @@ async def test_a_compaction_while_we_are_away_flaps_nothing(
     etcd: Etcd, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    proxy = await Proxy(int(etcd.endpoint.rpartition(":")[2])).start()
+    proxy = await Proxy(int(etcd.reached.rpartition(":")[2])).start()
     store = await connect(
         DatastoreConfig(
             datastore_type="etcdv3", etcd_endpoints=f"http://127.0.0.1:{proxy.port}", timeout=CALL

@@ -73,6 +73,11 @@ class Etcd:
         assert self._process is not None
         return self._process.pid
 
+    @property
+    def reached(self) -> str:
+        """The endpoint that clients are given."""
+        return self.endpoint
+
     def start(self) -> Etcd:
         """Start, and wait until it answers."""
         self.launch()

@@ -88,6 +88,8 @@ class Connection:
         self._writes = 0
         self._without: set[tuple[str, str]] = set()
         self._gather = gather
+        self.proxied = False
+        """Whether what answers is `etcd grpc-proxy` (watch_responses.py)."""
 
     @property
     def timeout(self) -> float:

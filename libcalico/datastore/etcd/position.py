@@ -14,7 +14,7 @@ from libcalico.datastore.etcd.proto import etcd_pb2 as pb
 
 
 class Position(int):
-    """A revision, and the cluster and term of the header that named it."""
+    """A revision, and the cluster and term of the header that named it; 0 where none did."""
 
     cluster: int = 0
     term: int = 0
@@ -25,6 +25,13 @@ class Position(int):
         position = cls(revision)
         position.cluster, position.term = header.cluster_id, header.raft_term
         return position
+
+    @staticmethod
+    def header_of(revision: int) -> pb.ResponseHeader:
+        """A header with the history of a revision; empty where none is known."""
+        if not isinstance(revision, Position):
+            return pb.ResponseHeader()
+        return pb.ResponseHeader(cluster_id=revision.cluster, raft_term=revision.term)
 
 
 def replaced(revision: int, header: pb.ResponseHeader) -> str:
@@ -39,6 +46,6 @@ def foreign(revision: int, header: pb.ResponseHeader) -> bool:
     """Whether a header belongs to another history than the revision, or lags behind it."""
     if header.revision < revision:
         return True
-    if not isinstance(revision, Position):
+    if not isinstance(revision, Position) or not revision.cluster:
         return False
     return header.cluster_id != revision.cluster or header.raft_term < revision.term

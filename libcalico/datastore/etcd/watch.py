@@ -29,10 +29,9 @@ from libcalico.datastore.etcd.connection import Connection
 from libcalico.datastore.etcd.failures import UNREADABLE, error_of, gone
 from libcalico.datastore.etcd.link import Link
 from libcalico.datastore.etcd.message_stream import Broken, Stream
-from libcalico.datastore.etcd.position import foreign, replaced
 from libcalico.datastore.etcd.proto import etcd_pb2 as pb
 from libcalico.datastore.etcd.watch_responses import Responses, Share, event_of
-from libcalico.datastore.interface import Batch, Event, Replaced, Selection
+from libcalico.datastore.interface import Batch, Event, Selection
 from libcalico.errors import DatastoreUnavailable
 
 log = logging.getLogger(__name__)
@@ -48,6 +47,8 @@ async def watch(
     The first batch is empty: it says that the watch stands.
     """
     start = asyncio.get_running_loop().time()
+    if connection.proxied:
+        Responses(selections, revision).require_near(await _present(connection))
     begun = await _short(connection, selections, revision)
     unasked: grpc.aio.StreamStreamCall | None = None
     call: grpc.aio.StreamStreamCall | Stream
@@ -62,14 +63,20 @@ async def watch(
                 for request in stream.requests():
                     await unasked.write(request)
                 early = await _standing(unasked, stream)
-        if stream.strange and foreign(revision, present := await _present(connection)):
-            raise Replaced(replaced(revision, present))
+        if stream.proxied and not connection.proxied:
+            connection.proxied = True
+            stream.require_near(await _present(connection))
+        elif stream.strange:
+            stream.agree(await _present(connection))
         yield Batch([], stream.position(revision))
         for share in early:
             async for batch in _decoded(share):
                 yield batch
         while True:
-            for share in stream.add_response(await _read(call)):
+            shares = stream.add_response(await _read(call))
+            if stream.strange:
+                stream.agree(await _present(connection))
+            for share in shares:
                 async for batch in _decoded(share):
                     yield batch
     except TimeoutError:

@@ -1,6 +1,16 @@
 """What a watch stream of etcd has told, as shares of events: pure (DS-3).
 
-Tested in tests/libcalico/test_syncer_model.py and test_etcd_store.py there.
+The server names the watches. Members of etcd take the ids that a request asks for, and
+`etcd grpc-proxy` gives its own; both count upwards in the order of the requests. Answers to the
+requests may come in any order, and events before the last of them: these wait until all watches
+stand. An event that its watch did not ask for ends the stream, so no error about ids loses one.
+
+Problem: a proxy joins watches of one range, and may leave out what a watch that begins far behind
+has not been sent yet (measured with etcd 3.4.23: of 3500 changes it sent the first 1000). etcd
+sends at most that many revisions of the past at once; so on a proxy a watch ends where it began
+far behind, or is sent that much, and its reader lists anew.
+
+Tested in tests/libcalico/test_watch_responses.py.
 """
 
 from __future__ import annotations
@@ -10,10 +20,15 @@ from dataclasses import dataclass
 
 from libcalico.datastore.etcd import keys
 from libcalico.datastore.etcd.entries import entry_of
-from libcalico.datastore.etcd.position import Position, foreign
+from libcalico.datastore.etcd.position import Position, foreign, replaced
 from libcalico.datastore.etcd.proto import etcd_pb2 as pb
-from libcalico.datastore.interface import Compacted, Entry, Event, Selection
+from libcalico.datastore.interface import Compacted, Entry, Event, Replaced, Selection
 from libcalico.errors import DatastoreUnavailable
+
+FIRST_ID = 1_000_001
+"""Of the ids that are asked for: no proxy counts as far on one stream."""
+NEAR = 500
+"""Revisions that a watch on a proxy may begin behind; half of what etcd sends at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,71 +44,148 @@ class Share:
 class Responses:
     """What has been received so far. Pure: responses in, shares out.
 
-    `strange`: a member is on another history than the revision where the watch begins, or it lags.
+    `waiting`: not all watches stand. `proxied`: what answers is no member of etcd. `strange`: a
+    member is on another history than the revision where the watch begins, or it lags, or a proxy
+    did not say.
     """
 
     def __init__(self, selections: Sequence[Selection], revision: int) -> None:
         self._selections = selections
+        self._ranges = [keys.range_of(one) for one in selections]
         self._start = revision
-        self._positions = dict.fromkeys(range(1, len(selections) + 1), revision)
+        self._positions = [revision] * len(selections)
+        self._created: set[int] = set()
+        self._places: dict[int, int] = {}
+        self._early: list[pb.WatchResponse] = []
         self._fragments: dict[int, list[pb.Event]] = {}
-        self.waiting = set(self._positions)
-        self.strange = False
-        self._header = pb.ResponseHeader()
+        self.strange = self.proxied = False
+        self._header = Position.header_of(revision)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a watch does not stand yet."""
+        return len(self._created) < len(self._selections)
 
     def position(self, revision: int) -> Position:
-        """A revision in the history of the last response."""
+        """A revision in the history of the last response that named one."""
         return Position.of(revision, self._header)
 
+    def agree(self, present: pb.ResponseHeader) -> None:
+        """Compare with the cluster's present state, and be strange no more. Raises Replaced."""
+        if foreign(self._start, present):
+            raise Replaced(replaced(self._start, present))
+        self._header, self.strange = present, False
+
+    def require_near(self, present: pb.ResponseHeader) -> None:
+        """Raise Compacted where the watch begins too far behind the present for a proxy."""
+        self.agree(present)
+        if present.revision - self._start > NEAR:
+            raise _far_behind(self._start, present)
+
     def requests(self) -> list[pb.WatchRequest]:
-        """The requests that create the watches; their ids count from 1."""
-        made = []
-        for number, selection in enumerate(self._selections, 1):
-            first, end = keys.range_of(selection)
-            made.append(
-                pb.WatchRequest(
-                    create_request=pb.WatchCreateRequest(
-                        key=first,
-                        range_end=end,
-                        start_revision=max(1, self._start),  # 0 would be from now on
-                        progress_notify=True,
-                        watch_id=number,
-                        fragment=True,
-                    )
+        """The requests that create the watches, in the order of the selections."""
+        return [
+            pb.WatchRequest(
+                create_request=pb.WatchCreateRequest(
+                    key=first,
+                    range_end=end,
+                    start_revision=max(1, self._start),  # 0 would be from now on
+                    progress_notify=True,
+                    watch_id=FIRST_ID + place,
+                    fragment=True,
                 )
             )
-        return made
+            for place, (first, end) in enumerate(self._ranges)
+        ]
 
     def add_response(self, response: pb.WatchResponse) -> list[Share]:
-        """The share that a response completes, if any."""
-        number, self._header = response.watch_id, response.header
+        """The shares that a response completes.
+
+        Raises Compacted, and DatastoreUnavailable where the watch must begin again.
+        """
         if response.compact_revision:
             raise Compacted(f"etcd has compacted what came after revision {self._start}")
         if response.canceled:
             raise DatastoreUnavailable(f"etcd ended the watch: {response.cancel_reason}")
+        self._note(response)
         if response.created:
+            return self._stand(response.watch_id)
+        if self.waiting:
+            self._early.append(response)
+            return []
+        return self._taken(response)
+
+    def _note(self, response: pb.WatchResponse) -> None:
+        """Compare the histories. A proxy names none where it answers in place of etcd."""
+        if response.header.cluster_id:
+            self._header = response.header
             self.strange |= foreign(self._start, response.header)
-            self.waiting.discard(number)
+        else:
+            self.strange |= response.created
+
+    def _stand(self, number: int) -> list[Share]:
+        """Note that a watch stands; after the last one, the shares of what came early."""
+        if number in self._created or not self.waiting:
+            raise DatastoreUnavailable(f"etcd answered with watch {number} once too often")
+        self._created.add(number)
+        if self.waiting:
             return []
-        if number not in self._positions:
-            return []
-        if not response.events and not response.fragment and number not in self._fragments:
-            self._positions[number] = max(self._positions[number], response.header.revision)
-            after = self.position(min(self._positions.values()))
-            return [Share(self._selections[number - 1], [], after, after)]
-        events = self._fragments.pop(number, [])
+        ordered = sorted(self._created)
+        self._places = {one: place for place, one in enumerate(ordered)}
+        self.proxied = ordered != [FIRST_ID + place for place in range(len(ordered))]
+        early, self._early = self._early, []
+        return [share for response in early for share in self._taken(response)]
+
+    def _taken(self, response: pb.WatchResponse) -> list[Share]:
+        """The share that a response to a watch that stands completes, if any."""
+        place = self._places.get(response.watch_id)
+        if place is None:
+            if not response.events:
+                return []
+            raise _astray(response.events[0], f"watch {response.watch_id}, which was not created")
+        first, end = self._ranges[place]
+        for one in response.events:
+            if not first <= one.kv.key < end:
+                raise _astray(one, f"the watch of every {self._selections[place].family}")
+        if not response.events and not response.fragment and place not in self._fragments:
+            self._positions[place] = max(self._positions[place], response.header.revision)
+            after = self.position(min(self._positions))
+            return [Share(self._selections[place], [], after, after)]
+        self._require_all(response)
+        return self._completed(place, response)
+
+    def _completed(self, place: int, response: pb.WatchResponse) -> list[Share]:
+        events = self._fragments.pop(place, [])
         events += (one for one in response.events if one.kv.mod_revision > self._start)
         if events and response.fragment:
             # The revision at the end may go on in the next fragment: it waits for the rest.
             last = events[-1].kv.mod_revision
             cut = next(at for at, one in enumerate(events) if one.kv.mod_revision == last)
-            events, self._fragments[number] = events[:cut], events[cut:]
+            events, self._fragments[place] = events[:cut], events[cut:]
         if not events:
             return []
-        before = self.position(min(self._positions.values()))
-        self._positions[number] = events[-1].kv.mod_revision
-        after = self.position(min(self._positions.values()))
-        return [Share(self._selections[number - 1], events, before, after)]
+        before = self.position(min(self._positions))
+        self._positions[place] = events[-1].kv.mod_revision
+        after = self.position(min(self._positions))
+        return [Share(self._selections[place], events, before, after)]
+
+    def _require_all(self, response: pb.WatchResponse) -> None:
+        """Raise Compacted for a response after which a proxy may leave something out."""
+        revisions = {one.kv.mod_revision for one in response.events}
+        if self.proxied and len(revisions) >= NEAR and max(revisions) < response.header.revision:
+            raise _far_behind(max(revisions), response.header)
+
+
+def _far_behind(revision: int, header: pb.ResponseHeader) -> Compacted:
+    return Compacted(
+        f"etcd is at revision {header.revision}, too far from {revision}"
+        " for a watch through a proxy"
+    )
+
+
+def _astray(event: pb.Event, where: str) -> DatastoreUnavailable:
+    key = event.kv.key.decode(errors="replace")
+    return DatastoreUnavailable(f"etcd sent an event of {key} on {where}")
 
 
 def event_of(selection: Selection, raw: pb.Event) -> Event | None:

@@ -1,0 +1,74 @@
+"""The files of `BOTH_WAYS` meet a real etcd, and the same through `etcd grpc-proxy`.
+
+The fast tier takes every third case of those through the proxy; full size takes all.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.etcd import Etcd
+from tests.support.etcd_proxy import ProxiedEtcd
+
+WAYS = ("etcd", "proxy")
+BOTH_WAYS = ("test_etcd_store.py", "test_syncer.py", "test_syncer_sinks.py")
+directly = pytest.mark.parametrize("way", WAYS[:1])
+"""For a test that speaks of etcd's own endpoint."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test of these files whose etcd is a fixture runs on both ways."""
+    chosen = (mark.args[0] for mark in metafunc.definition.iter_markers("parametrize"))
+    both = metafunc.definition.path.name in BOTH_WAYS and "way" not in chosen
+    if both and "way" in metafunc.fixturenames:
+        metafunc.parametrize("way", WAYS)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The fast tier leaves two of three cases through the proxy to full size."""
+    if os.environ.get("MUSLIN_FULL_SIZE"):
+        return
+    proxied = [one for one in items if one.nodeid.endswith(("[proxy]", "-proxy]"))]
+    left = {one for number, one in enumerate(proxied) if number % 3}
+    config.hook.pytest_deselected(items=list(left))
+    items[:] = [one for one in items if one not in left]
+
+
+@pytest.fixture
+def way() -> str:
+    """Which way leads to etcd."""
+    return WAYS[0]
+
+
+@pytest.fixture(scope="session")
+def _session_proxied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxiedEtcd]:
+    server = ProxiedEtcd(tmp_path_factory.mktemp("proxied"))
+    server.start()
+    yield server
+    server.proxy.stop()
+    server.stop()
+
+
+@pytest.fixture
+def etcd(way: str, request: pytest.FixtureRequest) -> Etcd:
+    """The session's etcd of this way, empty. Do not stop it: take `private_etcd` for that."""
+    name = "_session_etcd" if way == WAYS[0] else "_session_proxied"
+    server: Etcd = request.getfixturevalue(name)
+    server.delete("")
+    return server
+
+
+@pytest.fixture
+def private_etcd(way: str, tmp_path: Path) -> Iterator[Etcd]:
+    """An etcd of this test's own, reached this way, to kill, pause, restart and compact."""
+    server = (Etcd if way == WAYS[0] else ProxiedEtcd)(tmp_path / "etcd")
+    server.start()
+    yield server
+    if isinstance(server, ProxiedEtcd):
+        server.proxy.stop()
+    server.stop()

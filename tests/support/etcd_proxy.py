@@ -1,0 +1,118 @@
+"""A real `etcd grpc-proxy` before a real etcd, and an etcd that clients reach through one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from libcalico.apiconfig import DatastoreConfig
+from tests.support import stopping
+from tests.support.etcd import CALL, Etcd
+from tests.support.patience import HANG
+from tests.support.ports import free_ports
+
+
+class GrpcProxy:
+    """One proxy. `endpoint` stays the same over restarts; `flags` are further ones."""
+
+    def __init__(
+        self, folder: Path, members: Sequence[str], flags: Sequence[str] = (), scheme: str = "http"
+    ) -> None:
+        self._folder, self._members, self._flags = folder, list(members), list(flags)
+        (self.port,) = free_ports(1)
+        self.endpoint = f"{scheme}://127.0.0.1:{self.port}"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether the process lives."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> GrpcProxy:
+        """Start, and wait until it accepts connections."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        log_file = self._folder / "proxy.log"
+        with log_file.open("ab") as log:
+            self._process = subprocess.Popen(
+                [
+                    *("etcd", "grpc-proxy", "start"),
+                    f"--endpoints={','.join(self._members)}",
+                    f"--listen-addr=127.0.0.1:{self.port}",
+                    f"--advertise-client-url=127.0.0.1:{self.port}",
+                    f"--data-dir={self._folder / 'data'}",
+                    *self._flags,
+                ],
+                stdout=log,
+                stderr=log,
+                env={"PATH": os.environ["PATH"], "ETCD_UNSUPPORTED_ARCH": ""},
+            )
+        deadline = time.monotonic() + HANG
+        while time.monotonic() < deadline and self._process.poll() is None:
+            with socket.socket() as one:
+                if one.connect_ex(("127.0.0.1", self.port)) == 0:
+                    return self
+            time.sleep(0.02)
+        raise RuntimeError("the proxy did not start:\n" + log_file.read_text()[-3000:])
+
+    def stop(self, signal_number: int = signal.SIGTERM) -> None:
+        """End the process and wait for it."""
+        if self._process is None:
+            return
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGCONT)
+            self._process.send_signal(signal_number)
+            try:
+                self._process.wait(10)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        self._process = None
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.stop(signal.SIGKILL)
+
+    def restart(self) -> None:
+        """Stop and start on the same port."""
+        self.stop()
+        self.start()
+
+    def pause(self) -> None:
+        """SIGSTOP: connections stay open and nothing answers."""
+        assert self._process is not None
+        stopping.pause(self._process.pid)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+
+class ProxiedEtcd(Etcd):
+    """A server whose clients (`config`, `connect`, `reached`) go through a proxy of its own."""
+
+    def __init__(self, folder: Path, extra: Sequence[str] = (), scheme: str = "http") -> None:
+        super().__init__(folder, extra, scheme)
+        self.proxy = GrpcProxy(folder / "proxy", [self.endpoint])
+
+    @property
+    def reached(self) -> str:
+        """The proxy's endpoint."""
+        return self.proxy.endpoint
+
+    def start(self) -> Etcd:
+        """Start the server, and the proxy if it does not run."""
+        super().start()
+        if not self.proxy.running:
+            self.proxy.start()
+        return self
+
+    def config(self, timeout: float = CALL) -> DatastoreConfig:
+        """A configuration that reaches the proxy."""
+        return replace(super().config(timeout), etcd_endpoints=self.reached)
