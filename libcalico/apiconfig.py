@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,10 @@ ETCD, KUBERNETES = "etcdv3", "kubernetes"
 FLAGS = ("k8s_insecure", "k8s_disable_node_poll", "use_pod_cidr")
 FILES = (
     *("key_file", "cert_file", "ca_file"),
+    *("read_key_file", "read_cert_file", "read_ca_file"),
     *("kubeconfig", "k8s_key_file", "k8s_cert_file", "k8s_ca_file"),
 )
+PROXY_KEEPALIVE = 330.0
 SECRETS = ("password", "key", "k8s_token", "kubeconfig_inline")
 
 
@@ -48,6 +50,10 @@ class DatastoreConfig:
     key_file: str = _option("etcdKeyFile", "ETCD_KEY_FILE")
     cert_file: str = _option("etcdCertFile", "ETCD_CERT_FILE")
     ca_file: str = _option("etcdCACertFile", "ETCD_CA_CERT_FILE")
+    read_endpoints: str = _option("etcdReadEndpoints", "ETCD_READ_ENDPOINTS")
+    read_key_file: str = _option("etcdReadKeyFile", "ETCD_READ_KEY_FILE")
+    read_cert_file: str = _option("etcdReadCertFile", "ETCD_READ_CERT_FILE")
+    read_ca_file: str = _option("etcdReadCACertFile", "ETCD_READ_CA_CERT_FILE")
     key: str = _option("etcdKey", "", secret=True)
     cert: str = _option("etcdCert", "", secret=True)
     ca: str = _option("etcdCACert", "", secret=True)
@@ -84,7 +90,35 @@ class DatastoreConfig:
     @property
     def endpoints(self) -> tuple[str, ...]:
         """The etcd endpoints, one URL each."""
-        return tuple(part.strip() for part in self.etcd_endpoints.split(",") if part.strip())
+        return _listed(self.etcd_endpoints)
+
+    @property
+    def proxies(self) -> tuple[str, ...]:
+        """The endpoints of `etcd grpc-proxy` that long reads go through, one URL each."""
+        return _listed(self.read_endpoints)
+
+    def through(self, proxy: str) -> DatastoreConfig:
+        """The configuration of reads through one proxy.
+
+        It has the certificates for reads, each else the main one, and no login: a proxy reads as
+        itself. A proxy ends connections that ping more often than every 5 minutes (gRPC's default
+        for servers), so other questions tell whether it lives (reading.py).
+        """
+        own = bool(self.read_cert_file)
+        return replace(
+            self,
+            etcd_endpoints=proxy,
+            read_endpoints="",
+            username="",
+            password="",
+            ca_file=self.read_ca_file or self.ca_file,
+            ca="" if self.read_ca_file else self.ca,
+            cert_file=self.read_cert_file or self.cert_file,
+            cert="" if own else self.cert,
+            key_file=self.read_key_file or self.key_file,
+            key="" if own else self.key,
+            keepalive=PROXY_KEEPALIVE,
+        )
 
     def name(self, attribute: str) -> str:
         """The name of a setting where these came from: a variable, or a key of the file."""
@@ -118,13 +152,21 @@ class DatastoreConfig:
             raise InvalidValue(where, self.etcd_endpoints, "must name at least one etcd endpoint")
         for endpoint in self.endpoints:
             parsing.url(where, endpoint, parsing.ETCD_PORT)
+        for endpoint in self.proxies:
+            parsing.url(self.name("read_endpoints"), endpoint, parsing.ETCD_PORT)
         inline = any((self.key, self.cert, self.ca))
         if inline and any((self.key_file, self.cert_file, self.ca_file)):
             rule = "files and inline PEM must not be mixed"
             raise InvalidValue(self.name("key_file"), self.key_file, rule)
+        rule = "key and certificate go together"
         if bool(self.key_file) != bool(self.cert_file) or bool(self.key) != bool(self.cert):
-            rule = "key and certificate go together"
             raise InvalidValue(self.name("key_file"), self.key_file, rule)
+        if bool(self.read_key_file) != bool(self.read_cert_file):
+            raise InvalidValue(self.name("read_key_file"), self.read_key_file, rule)
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def _finish(

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from libcalico import apiconfig
+from libcalico import apiconfig, parsing
+from libcalico.process import paths
 
 if TYPE_CHECKING:
     from libcalico.apiconfig import DatastoreConfig
@@ -39,4 +42,10 @@ async def connect(
     # gRPC takes 70 ms to import: only a process that talks to etcd pays.
     from libcalico.datastore.etcd.store import EtcdDatastore
 
-    return EtcdDatastore(config, gather)
+    return EtcdDatastore(config, gather, _node_name(os.environ))
+
+
+def _node_name(environ: Mapping[str, str]) -> str:
+    """The name by which this node's processes choose the same proxy: any that is its own."""
+    stored = parsing.text_of(paths.NODENAME).strip()
+    return environ.get("NODENAME") or stored or socket.gethostname().lower()

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 from libcalico.datastore.interface import (
+    Batch,
     Change,
     Compacted,
     Datastore,
@@ -75,6 +76,25 @@ class Deferring(Protocol):
         """Pause events for some 20 ms from now; repeated calls pause them for 50 ms at most."""
 
 
+class Readable(Protocol):
+    """What a syncer needs of a store; it may be `Paged` and `Rowed`, too."""
+
+    async def list(self, selection: Selection) -> Listing:
+        """All objects of a selection at one revision."""
+
+    def watch(self, selections: Sequence[Selection], revision: int) -> AsyncIterator[Batch]:
+        """Batches of events after `revision`; raises `Compacted` or `DatastoreUnavailable`."""
+
+
+@runtime_checkable
+class Divided(Protocol):
+    """A store whose long reads may go another way than its single calls."""
+
+    @property
+    def reader(self) -> Readable:
+        """What to list and watch by, for a process that follows the store."""
+
+
 @runtime_checkable
 class Leasing(Protocol):
     """A store in which objects may share a time to live that is kept without a write."""
@@ -103,6 +123,11 @@ class Bounded(Protocol):
         """Raise DatastoreError unless a write of `key` would succeed now; nothing is written."""
 
 
+def reader_of(store: Readable) -> Readable:
+    """`Divided.reader`; a store of another kind reads by itself."""
+    return store.reader if isinstance(store, Divided) else store
+
+
 async def require_room(store: Datastore, key: Key) -> None:
     """`Bounded.require_room`; a store of another kind counts as having room."""
     if isinstance(store, Bounded):
@@ -114,7 +139,7 @@ def why_full(store: Datastore) -> str:
     return store.full if isinstance(store, Bounded) else ""
 
 
-async def rows_of(store: Datastore, selection: Selection) -> AsyncIterator[Rows]:
+async def rows_of(store: Readable, selection: Selection) -> AsyncIterator[Rows]:
     """The rows of a selection of resources; for a store without rows they are made of its pages."""
     if isinstance(store, Rowed):
         async for rows in store.rows(selection):
@@ -131,7 +156,7 @@ def name_of(key: Key) -> str:
 
 
 async def pages_of(
-    store: Datastore, selection: Selection, revision: int = 0
+    store: Readable, selection: Selection, revision: int = 0
 ) -> AsyncIterator[Listing]:
     """The pages of a listing; a store without pages gives one page, of its present revision."""
     if not isinstance(store, Paged):

@@ -1,4 +1,4 @@
-"""Which addresses the datastore has: those of its endpoints as they are configured.
+"""Which addresses the datastore has: those of its endpoints and proxies as they are configured.
 
 A Service that stands for the Kubernetes API counts by its own address, not by those behind it.
 Tested in tests/libcalico/test_datastore_hosts.py.
@@ -24,7 +24,8 @@ RESOLVE_SECONDS, RETRY_SECONDS = 600.0, 30.0
 def hosts(config: DatastoreConfig, environ: Mapping[str, str]) -> tuple[str, ...]:
     """The hosts of the endpoints, names or addresses; none where no endpoint is configured."""
     if config.datastore_type != apiconfig.KUBERNETES:
-        names = (parsing.address(endpoint, path=True).host for endpoint in config.endpoints)
+        endpoints = (*config.endpoints, *config.proxies)
+        names = (parsing.address(endpoint, path=True).host for endpoint in endpoints)
         try:
             return tuple(dict.fromkeys(names))
         except ValueError:

@@ -32,7 +32,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from libcalico import gc_control
-from libcalico.datastore.capabilities import name_of, pages_of, rows_of
+from libcalico.datastore.capabilities import name_of, pages_of, reader_of, rows_of
 from libcalico.datastore.interface import (
     Compacted,
     Datastore,
@@ -135,7 +135,7 @@ class Syncer:
         on_connection: Callable[[], None] = lambda: None,
         on_replaced: Callable[[], None] = lambda: None,
     ) -> None:
-        self._store = store
+        self._store = reader_of(store)
         self._on_connection, self._on_replaced = on_connection, on_replaced
         self._feeds = [
             _Feed(replace(one, raw=one.family in sinks), sinks.get(one.family))

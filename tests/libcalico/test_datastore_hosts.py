@@ -26,6 +26,12 @@ async def test_hosts_are_those_of_the_endpoints() -> None:
         "etcd.example",
     )
     assert etcd("http://10.0.0.1:2379,http://10.0.0.1:2479") == ("10.0.0.1",)
+    both = DatastoreConfig(
+        datastore_type="etcdv3",
+        etcd_endpoints="http://10.0.0.1:2379",
+        read_endpoints="http://10.0.0.7:2379",
+    )
+    assert hosts(both, {}) == ("10.0.0.1", "10.0.0.7")
     api = DatastoreConfig(datastore_type="kubernetes", k8s_api_endpoint="https://10.0.0.9:6443")
     assert hosts(api, {}) == ("10.0.0.9",)
     assert hosts(DatastoreConfig(datastore_type="kubernetes"), {}) == ()

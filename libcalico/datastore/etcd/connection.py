@@ -207,6 +207,11 @@ class Connection:
         for link in self._links or ():
             link.hold()
 
+    def end_watches(self) -> None:
+        """End the watches on connections of our own; those of gRPC last until `close`."""
+        for link in self._links or ():
+            link.end_watches()
+
     def forget(self, link: Link) -> None:
         """Begin with another endpoint next time: this one failed."""
         if self._links and self._links[self._first] is link:

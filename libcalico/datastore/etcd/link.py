@@ -143,8 +143,12 @@ class Link:
             self._close_short()
             self.__dict__.pop("_peer", None)
 
-    def _close_short(self) -> None:
-        for name in ("express", "streams"):
+    def end_watches(self) -> None:
+        """End the watches on the direct connection."""
+        self._close_short("streams")
+
+    def _close_short(self, *names: str) -> None:
+        for name in names or ("express", "streams"):
             short = self.__dict__.pop(name, None)
             if short is not None:
                 short.close()

@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore import built_in
-from libcalico.datastore.capabilities import whole_listing
+from libcalico.datastore.capabilities import Readable, whole_listing
 from libcalico.datastore.etcd import keys, leases, listing
 from libcalico.datastore.etcd import watch as watching
 from libcalico.datastore.etcd.connection import Connection
@@ -35,6 +35,8 @@ from libcalico.datastore.etcd.operations import (
 )
 from libcalico.datastore.etcd.position import Position, foreign, replaced
 from libcalico.datastore.etcd.proto import etcd_pb2 as pb
+from libcalico.datastore.etcd.proxies import Route
+from libcalico.datastore.etcd.reading import Reader
 from libcalico.datastore.interface import (
     Batch,
     Change,
@@ -60,13 +62,24 @@ _NEVER = 2**62
 
 
 class EtcdDatastore:
-    """`interface.Datastore` on etcd. `gather`: seconds that events may wait after a quiet time."""
+    """`interface.Datastore` on etcd. `gather`: seconds that events may wait after a quiet time.
 
-    def __init__(self, config: DatastoreConfig, gather: float = 0.0) -> None:
+    `node`: the name by which long reads choose one of the configuration's proxies.
+    """
+
+    def __init__(self, config: DatastoreConfig, gather: float = 0.0, node: str = "") -> None:
         self._connection = Connection(config, gather)
+        self._reader: Reader | None = None
+        if config.proxies:
+            self._reader = Reader(config, Route(node, config.proxies), self, gather)
         self.full = ""
         self._seen = Position()
         self.when_replaced: Callable[[], None] = lambda: None
+
+    @property
+    def reader(self) -> Readable:
+        """What a process that follows the store lists and watches by (`capabilities.Divided`)."""
+        return self._reader or self
 
     @property
     def prompt(self) -> bool:
@@ -131,7 +144,7 @@ class EtcdDatastore:
             self.full = ""
         if not answer.succeeded:
             await leases.revoke(self._connection, granted)
-            self._follows(before, answer.header)
+            self.compare(before, answer.header)
             raise CommitConflict(_entries(transaction.guarded, answer.responses, tolerant=True))
         self._seen = max(self._seen, Position.of(answer.header.revision, answer.header))
         return answer.header.revision
@@ -178,7 +191,7 @@ class EtcdDatastore:
 
     def hold(self) -> None:
         """`capabilities.Deferring`: hold events back for a moment (`etcd.stream`)."""
-        self._connection.hold()
+        (self._reader or self._connection).hold()
 
     async def compact(self, revision: int) -> None:
         """Forget the history before a revision; what is forgotten already is no error.
@@ -193,7 +206,19 @@ class EtcdDatastore:
 
     async def close(self) -> None:
         """Close the channels."""
+        if self._reader is not None:
+            await self._reader.close()
         await self._connection.close()
+
+    # -- what a reader through proxies asks (`reading.Cluster`) -----------------------------------
+
+    def newest(self) -> Position:
+        """The highest revision that was seen, and its history."""
+        return self._seen
+
+    async def present(self) -> pb.ResponseHeader:
+        """Where the cluster is, by etcd itself."""
+        return await watching.present(self._connection)
 
     async def _read(
         self, call: Callable[[Link], Call[Q, A]], request: Q, what: Sequence[Key | Selection]
@@ -203,10 +228,10 @@ class EtcdDatastore:
             answer = await self._connection.read(call, request)
         except PermissionDenied as problem:
             raise PermissionDenied(f"{problem}: {named_keys(what)}") from None
-        self._follows(before, answer.header)
+        self.compare(before, answer.header)
         return answer
 
-    def _follows(self, before: Position, header: pb.ResponseHeader) -> None:
+    def compare(self, before: int, header: pb.ResponseHeader) -> None:
         """Raise Replaced for an answer of another history than that of an answer before (ETCD-4).
 
         `before` is the position when the request was made: answers may overtake each other.

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
 import grpc
 import grpc.aio
@@ -41,14 +41,14 @@ SLICE = 100
 
 async def watch(
     connection: Connection, selections: Sequence[Selection], revision: int
-) -> AsyncIterator[Batch]:
+) -> AsyncGenerator[Batch, None]:
     """Batches of events after `revision`. Raises Compacted or DatastoreUnavailable.
 
     The first batch is empty: it says that the watch stands.
     """
     start = asyncio.get_running_loop().time()
     if connection.proxied:
-        Responses(selections, revision).require_near(await _present(connection))
+        Responses(selections, revision).require_near(await present(connection))
     begun = await _short(connection, selections, revision)
     unasked: grpc.aio.StreamStreamCall | None = None
     call: grpc.aio.StreamStreamCall | Stream
@@ -65,9 +65,9 @@ async def watch(
                 early = await _standing(unasked, stream)
         if stream.proxied and not connection.proxied:
             connection.proxied = True
-            stream.require_near(await _present(connection))
+            stream.require_near(await present(connection))
         elif stream.strange:
-            stream.agree(await _present(connection))
+            stream.agree(await present(connection))
         yield Batch([], stream.position(revision))
         for share in early:
             async for batch in _decoded(share):
@@ -75,7 +75,7 @@ async def watch(
         while True:
             shares = stream.add_response(await _read(call))
             if stream.strange:
-                stream.agree(await _present(connection))
+                stream.agree(await present(connection))
             for share in shares:
                 async for batch in _decoded(share):
                     yield batch
@@ -138,8 +138,11 @@ def _ended(problem: grpc.aio.AioRpcError) -> bool:
     return gone(problem) or problem.code() is grpc.StatusCode.CANCELLED
 
 
-async def _present(connection: Connection) -> pb.ResponseHeader:
-    """The header of a linearizable read: the cluster's state, not that of a member that lags."""
+async def present(connection: Connection) -> pb.ResponseHeader:
+    """The header of a linearizable read: the cluster's state, not that of a member that lags.
+
+    Raises what `Connection.read` raises.
+    """
     request = pb.RangeRequest(key=b"/calico/", count_only=True)
     answer = await connection.read(lambda link: link.range, request)
     return answer.header

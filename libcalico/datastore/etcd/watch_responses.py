@@ -7,8 +7,10 @@ stand. An event that its watch did not ask for ends the stream, so no error abou
 
 Problem: a proxy joins watches of one range, and may leave out what a watch that begins far behind
 has not been sent yet (measured with etcd 3.4.23: of 3500 changes it sent the first 1000). etcd
-sends at most that many revisions of the past at once; so on a proxy a watch ends where it began
-far behind, or is sent that much, and its reader lists anew.
+sends at most that many revisions of the past at once.
+
+Invariant ETCD-6: through a proxy no watch begins far behind, or goes on after much of the past came
+at once; its reader lists anew instead (`Compacted`).
 
 Tested in tests/libcalico/test_watch_responses.py.
 """
