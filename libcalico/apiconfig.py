@@ -98,11 +98,10 @@ class DatastoreConfig:
         return _listed(self.read_endpoints)
 
     def through(self, proxy: str) -> DatastoreConfig:
-        """The configuration of reads through one proxy.
+        """The configuration of reads through one proxy, with the certificates for reads if any.
 
-        It has the certificates for reads, each else the main one, and no login: a proxy reads as
-        itself. A proxy ends connections that ping more often than every 5 minutes (gRPC's default
-        for servers), so other questions tell whether it lives (reading.py).
+        It has no login (reading.py). A proxy ends connections that ping more often than every 5
+        minutes (gRPC's default for servers), so other questions tell whether it lives.
         """
         own = bool(self.read_cert_file)
         return replace(

@@ -15,7 +15,10 @@ from tests.support.etcd import Etcd
 from tests.support.etcd_proxy import ProxiedEtcd
 
 WAYS = ("etcd", "proxy")
-BOTH_WAYS = ("test_etcd_store.py", "test_syncer.py", "test_syncer_sinks.py")
+BOTH_WAYS = (
+    *("test_etcd_restored.py", "test_etcd_store.py", "test_syncer.py", "test_syncer_model.py"),
+    "test_syncer_sinks.py",
+)
 directly = pytest.mark.parametrize("way", WAYS[:1])
 """For a test that speaks of etcd's own endpoint."""
 

@@ -112,6 +112,8 @@ def test_a_wrong_file_is_named(tmp_path: Path, content: str, field: str) -> None
         ({"etcd_endpoints": "a:2379"}, "etcdEndpoints"),
         ({"discovery_srv": "x"}, "etcdDiscoverySrv"),
         ({"key_file": "k"}, "etcdKeyFile"),
+        ({"read_key_file": "k"}, "etcdReadKeyFile"),
+        ({"read_endpoints": "http://b:1,b:2"}, "etcdReadEndpoints"),
         ({"key": "k", "cert": "c", "ca_file": "f"}, "etcdKeyFile"),
     ],
 )
@@ -120,6 +122,30 @@ def test_contradictions_are_refused(changes: dict[str, str], field: str) -> None
     with pytest.raises(InvalidValue) as problem:
         DatastoreConfig(**settings).check()  # type: ignore[arg-type]
     assert problem.value.field == field
+
+
+def test_reads_through_a_proxy_have_their_own_identity_else_the_main_one() -> None:
+    main = DatastoreConfig(
+        etcd_endpoints="https://a:1",
+        read_endpoints="https://p:1, https://q:1",
+        username="node",
+        password="own",
+        ca_file="ca",
+        cert_file="cert",
+        key_file="key",
+    )
+    assert main.proxies == ("https://p:1", "https://q:1")
+    same = main.through("https://p:1")
+    assert (same.endpoints, same.proxies) == (("https://p:1",), ())
+    assert (same.username, same.password) == ("", "")
+    assert (same.ca_file, same.cert_file, same.key_file) == ("ca", "cert", "key")
+    assert same.keepalive > 300, "a proxy ends connections that ping more often"
+    files = {"read_ca_file": "r-ca", "read_cert_file": "r-cert", "read_key_file": "r-key"}
+    other = replace(main, **files).through("https://p:1")  # type: ignore[arg-type]
+    assert (other.ca_file, other.cert_file, other.key_file) == ("r-ca", "r-cert", "r-key")
+    inline = DatastoreConfig(ca="A", cert="C", key="K", read_cert_file="r", read_key_file="r")
+    mixed = inline.through("https://p:1")
+    assert (mixed.ca, mixed.cert, mixed.key, mixed.cert_file) == ("A", "", "", "r")
 
 
 FIRST_GENERATION = """\
@@ -160,6 +186,10 @@ ALL_KEYS = {
     "ETCD_KEY_FILE": "etcdKeyFile",
     "ETCD_CERT_FILE": "etcdCertFile",
     "ETCD_CA_CERT_FILE": "etcdCACertFile",
+    "ETCD_READ_ENDPOINTS": "etcdReadEndpoints",
+    "ETCD_READ_KEY_FILE": "etcdReadKeyFile",
+    "ETCD_READ_CERT_FILE": "etcdReadCertFile",
+    "ETCD_READ_CA_CERT_FILE": "etcdReadCACertFile",
     "KUBECONFIG": "kubeconfig",
     "K8S_API_ENDPOINT": "k8sAPIEndpoint",
     "K8S_KEY_FILE": "k8sKeyFile",

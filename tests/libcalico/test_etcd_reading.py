@@ -13,7 +13,7 @@ import pytest
 
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore import connect
-from libcalico.datastore.etcd import proxies, reading
+from libcalico.datastore.etcd import proxies, reading, watch
 from libcalico.datastore.etcd.proxies import ranked
 from libcalico.datastore.etcd.reading import Reader
 from libcalico.datastore.etcd.store import EtcdDatastore
@@ -237,6 +237,23 @@ async def test_a_watch_that_begins_far_behind_is_refused_before_the_proxy_loses_
     finally:
         server.proxy.stop()
         server.stop()
+
+
+async def test_a_watch_that_is_silent_for_too_long_begins_anew_elsewhere(
+    private_etcd: Etcd, pair: list[GrpcProxy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proxy may lose a watch of its own on etcd, and not say so to those who share it."""
+    async with opened(through(private_etcd, pair)) as store, following(store) as view:
+        await view.until(lambda: view.syncer.in_sync, "snapshot")
+        await see(view, store, "a")
+        reader = reader_of(store)
+        monkeypatch.setattr(watch, "SILENCE", 0.2)
+        # One more event, and the wait for the next one is short.
+        await see(view, store, "b")
+        await until(lambda: reader._proxy == pair[1].endpoint)
+        monkeypatch.setattr(watch, "SILENCE", 3600.0)
+        await see(view, store, "c")
+        assert all(view.in_sync[1:])
 
 
 async def test_connect_reads_the_proxies_of_the_configuration(

@@ -28,7 +28,7 @@ async def test_a_store_that_was_put_back_and_went_on_is_listed_anew(
     """With the token of before the elections tell, which a restored member counts anew."""
     if token == "etcd-cluster":
         private_etcd.restart()
-    proxy = await Proxy(private_etcd.port).start()
+    proxy = await Proxy(int(private_etcd.reached.rpartition(":")[2])).start()
     endpoint = f"http://127.0.0.1:{proxy.port}"
     store = await connect(
         DatastoreConfig(datastore_type="etcdv3", etcd_endpoints=endpoint, timeout=CALL)

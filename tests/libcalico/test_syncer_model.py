@@ -12,7 +12,7 @@ import asyncio
 import os
 import time
 from collections.abc import Iterator
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -117,8 +117,9 @@ class World:
         self.server, self.number, self.compacted = server, 0, 0
 
     async def open(self) -> World:
-        self.proxy = await Proxy(self.server.port).start()
-        self.writer = await connect(self.server.config())
+        self.proxy = await Proxy(int(self.server.reached.rpartition(":")[2])).start()
+        direct = replace(self.server.config(), etcd_endpoints=self.server.endpoint)
+        self.writer = await connect(direct)
         self.store = await connect(
             DatastoreConfig(
                 datastore_type="etcdv3",
@@ -268,9 +269,8 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 @pytest.mark.promise("F-111")
 @pytest.mark.usefixtures("small")
-def test_the_view_walks_with_the_store(tmp_path: Path, loop: asyncio.AbstractEventLoop) -> None:
-    server = Etcd(tmp_path / "etcd").start()
-    world = World(server)
+def test_the_view_walks_with_the_store(private_etcd: Etcd, loop: asyncio.AbstractEventLoop) -> None:
+    world = World(private_etcd)
     loop.run_until_complete(world.open())
 
     @settings(
@@ -286,16 +286,14 @@ def test_the_view_walks_with_the_store(tmp_path: Path, loop: asyncio.AbstractEve
         check()
     finally:
         loop.run_until_complete(world.close())
-        server.stop()
 
 
 @pytest.mark.usefixtures("small")
 def test_a_restart_and_a_compaction_in_one_life(
-    tmp_path: Path, loop: asyncio.AbstractEventLoop
+    private_etcd: Etcd, loop: asyncio.AbstractEventLoop
 ) -> None:
     """What the full size draws at random, once by hand for every run."""
-    server = Etcd(tmp_path / "etcd").start()
-    world = World(server)
+    world = World(private_etcd)
     loop.run_until_complete(world.open())
     one = ("commit", [("handle", "b", False), ("node", "a1", False), ("node", "b", False)])
     two = ("commit", [("handle", "b", False), ("node", "a1", True)])
@@ -305,4 +303,3 @@ def test_a_restart_and_a_compaction_in_one_life(
         loop.run_until_complete(example(world, [one, one], more))
     finally:
         loop.run_until_complete(world.close())
-        server.stop()

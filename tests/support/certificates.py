@@ -62,13 +62,15 @@ class Authority:
         usage: str = "serverAuth,clientAuth",
         start: timedelta = timedelta(days=-1),
         end: timedelta = timedelta(days=30),
+        named: bool = True,
     ) -> Pair:
-        """A certificate, valid from `start` to `end` as seen from now."""
+        """A certificate, valid from `start` to `end` as seen from now. `named`: has a CN."""
         extensions = f"extendedKeyUsage={usage}\n"
         if names:
             extensions += f"subjectAltName={','.join(names)}\n"
         now = datetime.now(UTC)
-        return self._sign(name, f"/CN={name}", extensions, now + start, now + end)
+        subject = f"/CN={name}" if named else "/"
+        return self._sign(name, subject, extensions, now + start, now + end)
 
     def _sign(
         self,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Sequence
@@ -35,9 +34,10 @@ class GrpcProxy:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> GrpcProxy:
-        """Start, and wait until it accepts connections."""
+        """Start, and wait until it serves."""
         self._folder.mkdir(parents=True, exist_ok=True)
         log_file = self._folder / "proxy.log"
+        before = log_file.stat().st_size if log_file.exists() else 0
         with log_file.open("ab") as log:
             self._process = subprocess.Popen(
                 [
@@ -54,9 +54,9 @@ class GrpcProxy:
             )
         deadline = time.monotonic() + HANG
         while time.monotonic() < deadline and self._process.poll() is None:
-            with socket.socket() as one:
-                if one.connect_ex(("127.0.0.1", self.port)) == 0:
-                    return self
+            # It listens before it has looked at its certificates.
+            if "started gRPC proxy" in log_file.read_text()[before:]:
+                return self
             time.sleep(0.02)
         raise RuntimeError("the proxy did not start:\n" + log_file.read_text()[-3000:])
 

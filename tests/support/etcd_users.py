@@ -30,9 +30,9 @@ def make_roles(server: Etcd, *arguments: str) -> list[str]:
 
 
 def enable_auth(server: Etcd, users: Mapping[str, str]) -> None:
-    """From now on a login is needed; `users` are name:password -> role."""
+    """From now on a login is needed. `users` are name:password -> role, or a name alone -> role."""
     for user, role in users.items():
-        server.ctl("user", "add", user)
+        server.ctl("user", "add", user, *([] if ":" in user else ["--no-password"]))
         server.ctl("user", "grant-role", user.partition(":")[0], role)
     server.ctl("user", "add", ROOT)
     server.ctl("user", "grant-role", "root", "root")

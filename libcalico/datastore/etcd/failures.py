@@ -84,7 +84,8 @@ def error_of(problem: grpc.aio.AioRpcError, user: str = "") -> DatastoreError:
             f"etcd wants a login ({text}): set etcdUsername and etcdPassword, or a client"
             " certificate whose CN is a user of etcd"
         )
-    if code is grpc.StatusCode.PERMISSION_DENIED:
+    # A proxy hands etcd's words on without their code.
+    if code is grpc.StatusCode.PERMISSION_DENIED or _says(problem, "etcdserver: permission denied"):
         return PermissionDenied(
             f"etcd refused: the role of {f'user {user!r}' if user else 'this client'} does not"
             " allow it"

@@ -15,6 +15,7 @@ Tested against a real etcd in tests/libcalico/test_etcd_store.py.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
 from libcalico.apiconfig import DatastoreConfig
@@ -57,6 +58,8 @@ from libcalico.errors import (
 )
 from libcalico.model.keys import Key
 
+log = logging.getLogger(__name__)
+
 _NEVER = 2**62
 """A revision that nothing was ever written at."""
 
@@ -70,7 +73,9 @@ class EtcdDatastore:
     def __init__(self, config: DatastoreConfig, gather: float = 0.0, node: str = "") -> None:
         self._connection = Connection(config, gather)
         self._reader: Reader | None = None
-        if config.proxies:
+        if config.proxies and config.username and config.password:
+            log.warning("no etcd proxy is used where a login is needed (docs/datastores.md)")
+        elif config.proxies:
             self._reader = Reader(config, Route(node, config.proxies), self, gather)
         self.full = ""
         self._seen = Position()

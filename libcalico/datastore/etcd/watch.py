@@ -37,6 +37,13 @@ from libcalico.errors import DatastoreUnavailable
 log = logging.getLogger(__name__)
 
 SLICE = 100
+SILENCE = 1500.0
+"""Seconds without an event or a word of progress after which a proxy's watch is taken for dead.
+etcd sends one within 22 minutes at most (every 10 minutes, unless events came meanwhile)."""
+
+
+class Silent(DatastoreUnavailable):
+    """A watch through a proxy told nothing for `SILENCE`, though etcd would have."""
 
 
 async def watch(
@@ -73,7 +80,12 @@ async def watch(
             async for batch in _decoded(share):
                 yield batch
         while True:
-            shares = stream.add_response(await _read(call))
+            try:
+                async with asyncio.timeout(SILENCE if connection.proxied else None):
+                    response = await _read(call)
+            except TimeoutError:
+                raise Silent(f"a watch on {link.endpoint} has told nothing for long") from None
+            shares = stream.add_response(response)
             if stream.strange:
                 stream.agree(await present(connection))
             for share in shares:
