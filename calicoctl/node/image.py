@@ -26,6 +26,9 @@ CERTIFICATES = {
     "ca_file": ("ETCD_CA_CERT_FILE", "/etc/calico/certs/ca_cert.crt"),
     "key_file": ("ETCD_KEY_FILE", "/etc/calico/certs/key.pem"),
     "cert_file": ("ETCD_CERT_FILE", "/etc/calico/certs/cert.crt"),
+    "read_ca_file": ("ETCD_READ_CA_CERT_FILE", "/etc/calico/certs/read_ca_cert.crt"),
+    "read_key_file": ("ETCD_READ_KEY_FILE", "/etc/calico/certs/read_key.pem"),
+    "read_cert_file": ("ETCD_READ_CERT_FILE", "/etc/calico/certs/read_cert.crt"),
 }
 VOLUMES = ("/var/run/calico", "/var/lib/calico", "/lib/modules", "/run")
 MODULES = ("xt_set", "ip6_tables")
@@ -129,6 +132,7 @@ def datastore_environment(config: DatastoreConfig) -> dict[str, str]:
     variables = {
         "DATASTORE_TYPE": ETCD,
         "ETCD_ENDPOINTS": config.etcd_endpoints,
+        "ETCD_READ_ENDPOINTS": config.read_endpoints,
         "ETCD_DISCOVERY_SRV": config.discovery_srv,
         "ETCD_USERNAME": config.username,
         "ETCD_PASSWORD": config.password,

@@ -70,15 +70,23 @@ def test_certificates_are_mounted_and_the_password_stays_out_of_the_command_line
             key_file="/etc/k.pem",
             cert_file="/etc/c.pem",
             ca_file="/etc/ca.pem",
+            read_endpoints="https://10.99.0.7:2379",
+            read_ca_file="/etc/r-ca.pem",
+            read_cert_file="/etc/r-c.pem",
+            read_key_file="/etc/r-k.pem",
         )
     )
     text = shlex.join(words(PLAIN, store))
     assert "-e ETCD_PASSWORD -e" in text
     assert "hunter2-canary" not in text
+    assert "-e ETCD_READ_ENDPOINTS=https://10.99.0.7:2379" in text
     for variable, outside, inside in (
         ("ETCD_KEY_FILE", "/etc/k.pem", "/etc/calico/certs/key.pem"),
         ("ETCD_CERT_FILE", "/etc/c.pem", "/etc/calico/certs/cert.crt"),
         ("ETCD_CA_CERT_FILE", "/etc/ca.pem", "/etc/calico/certs/ca_cert.crt"),
+        ("ETCD_READ_KEY_FILE", "/etc/r-k.pem", "/etc/calico/certs/read_key.pem"),
+        ("ETCD_READ_CERT_FILE", "/etc/r-c.pem", "/etc/calico/certs/read_cert.crt"),
+        ("ETCD_READ_CA_CERT_FILE", "/etc/r-ca.pem", "/etc/calico/certs/read_ca_cert.crt"),
     ):
         assert f"-e {variable}={inside}" in text
         assert f"-v {outside}:{inside}" in text

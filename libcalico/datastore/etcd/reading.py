@@ -12,7 +12,7 @@ noticed (ETCD-4). Every answer of a proxy is compared with the newest that this 
 before `Replaced` is raised etcd itself is asked, for only the proxy may be behind.
 
 Where etcd has users no proxy is used. It has no user of its own (its certificate must be without a
-name), and it watches by the login of whoever came first. When that login ends with a restart of
+name), and it watches by the login of its first client. When that login ends with a restart of
 etcd its watch ends, and the proxy keeps that to itself (measured with etcd 3.4.23). As a last
 resort a watch begins anew elsewhere when nothing came for longer than etcd is ever silent.
 
