@@ -21,7 +21,7 @@ from typing import Any
 import yaml
 
 CHART = Path(__file__).parent / "helm" / "muslin"
-ORDER = ("config", "rbac", "node", "controllers")
+ORDER = ("config", "rbac", "node", "controllers", "proxy")
 """The templates, in the order in which a cluster is to have the objects."""
 
 _CONTROL = re.compile(r"\s*\{\{-\s*(.*?)\s*\}\}\s*")
@@ -56,9 +56,10 @@ def merged(below: Values, above: Values) -> dict[str, Any]:
 def render(values: Values, chart: Path = CHART) -> str:
     """All templates as one YAML stream. Raises ChartError."""
     settled = merged(defaults(chart), values)
-    return "---\n".join(
+    texts = (
         rendered((chart / "templates" / f"{name}.yaml").read_text(), settled) for name in ORDER
     )
+    return "---\n".join(text for text in texts if text)
 
 
 def rendered(text: str, values: Values) -> str:

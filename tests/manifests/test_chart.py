@@ -4,13 +4,27 @@ from __future__ import annotations
 
 import os
 import subprocess
+import urllib.request
+from pathlib import Path
 
 import pytest
 
 from manifests import chart, variants
 from manifests.__main__ import main
 from tests.k8s import binaries
-from tests.manifests.rendered import FOLDER, Tree, by_name, container, pod, without_crds
+from tests.manifests.rendered import (
+    FOLDER,
+    Tree,
+    by_name,
+    container,
+    environment,
+    pod,
+    without_crds,
+)
+from tests.support.certificates import Authority
+from tests.support.etcd import Etcd
+from tests.support.patience import wait_for
+from tests.support.ports import free_ports
 
 PAIRS = [(store, mode) for store in variants.VALUES for mode in variants.MODES]
 FAST = [("etcd", "vxlan"), ("etcd", "policy-only")]
@@ -68,6 +82,83 @@ def test_the_cri_socket_is_mounted_only_where_it_is_asked_for() -> None:
     assert holders == ["calico-cni"]
     variables = {one["name"]: one.get("value") for one in container(node, "calico-cni")["env"]}
     assert variables["CALICO_CNI_CRI_SOCKET"] == "/run/containerd/containerd.sock"
+
+
+def test_nodes_read_through_proxies_only_where_it_is_asked_for() -> None:
+    plain = by_name(chart.render({}))
+    assert not [one for one in plain if one.endswith("/calico-etcd-proxy")]
+    assert "READ_ENDPOINTS" not in str(plain)
+    address = "https://10.96.0.70:23790"
+    proxy = {"replicas": 3, "clusterIP": "10.96.0.70", "secret": "proxies"}
+    found = by_name(chart.render({"etcd": {"readEndpoints": address, "proxy": proxy}}))
+    assert found["ConfigMap/calico-config"]["data"]["etcd_read_endpoints"] == address
+    workloads = [found["DaemonSet/calico-node"], found["Deployment/calico-kube-controllers"]]
+    for one in (each for workload in workloads for each in pod(workload)["containers"]):
+        assert environment(one)["ETCD_READ_ENDPOINTS"] == "calico-config/etcd_read_endpoints"
+    assert found["Service/calico-etcd-proxy"]["spec"]["clusterIP"] == "10.96.0.70"
+    deployment = found["Deployment/calico-etcd-proxy"]
+    assert deployment["spec"]["replicas"] == 3
+    assert found["Service/calico-etcd-proxy"]["spec"]["selector"].items() <= (
+        deployment["spec"]["template"]["metadata"]["labels"].items()
+    )
+    assert "--cert=/certs/etcd-cert" in container(deployment, "etcd-proxy")["command"]
+    without = by_name(chart.render({"etcd": {"proxy": {"replicas": 1}}}))
+    assert "certs" not in str(without["Deployment/calico-etcd-proxy"])
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_the_proxy_of_the_chart_serves(tmp_path: Path, secure: bool) -> None:
+    """Its command line, with Debian's etcd and other ports and folders."""
+    values = {"replicas": 1, "secret": "proxies" if secure else ""}
+    command = container(
+        by_name(chart.render({"etcd": {"proxy": values}}))["Deployment/calico-etcd-proxy"],
+        "etcd-proxy",
+    )["command"]
+    flags = [] if not secure else _certified(tmp_path)
+    server = Etcd(tmp_path / "etcd", flags, "https" if secure else "http")
+    if secure:
+        certs = tmp_path / "certs"
+        server.ctl_flags = [f"--cacert={certs}/etcd-ca", f"--cert={certs}/etcd-cert"]
+        server.ctl_flags += [f"--key={certs}/etcd-key"]
+    health, port = free_ports(2)
+    text = "\0".join(command).replace("$(ETCD_ENDPOINTS)", server.endpoint)
+    text = text.replace("0.0.0.0:23790", f"127.0.0.1:{port}").replace("23791", str(health))
+    text = text.replace("=/certs", f"={tmp_path}/certs").replace("=/data", f"={tmp_path}/data")
+    server.start()
+    environ = {"PATH": os.environ["PATH"], "ETCD_UNSUPPORTED_ARCH": ""}
+    with (tmp_path / "log").open("wb") as log:
+        proxy = subprocess.Popen(text.split("\0"), stdout=log, stderr=log, env=environ)
+    try:
+        wait_for(lambda: _healthy(health), lambda: (tmp_path / "log").read_text())
+    finally:
+        proxy.kill()
+        proxy.wait()
+        server.stop()
+
+
+def _healthy(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=30) as answer:
+            return b"true" in answer.read()
+    except OSError:
+        return False
+
+
+def _certified(folder: Path) -> list[str]:
+    """The files of the Secret, made; the flags of an etcd that asks for them."""
+    authority = Authority(folder, "own")
+    certs = folder / "certs"
+    certs.mkdir()
+    for side, pair in (
+        ("etcd", authority.issue("to-etcd", named=False)),
+        ("proxy", authority.issue("proxy")),
+    ):
+        (certs / f"{side}-ca").write_bytes(authority.cert.read_bytes())
+        (certs / f"{side}-cert").write_bytes(pair.cert.read_bytes())
+        (certs / f"{side}-key").write_bytes(pair.key.read_bytes())
+    served = authority.issue("server")
+    flags = [f"--cert-file={served.cert}", f"--key-file={served.key}"]
+    return [*flags, f"--trusted-ca-file={authority.cert}", "--client-cert-auth=true"]
 
 
 def test_canal_follows_flannel() -> None:

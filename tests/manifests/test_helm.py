@@ -23,7 +23,12 @@ VALUES: dict[str, Mapping[str, Any]] = {
         "imagePullSecrets": [{"name": "registry"}],
         "cni": {"criSocket": "/run/crio/crio.sock", "mtu": "1440"},
         "bgp": {"passwordSecrets": ["one", "two"]},
-        "etcd": {"endpoints": "https://a:2379,https://b:2379", "ca": "YQ=="},
+        "etcd": {
+            "endpoints": "https://a:2379,https://b:2379",
+            "ca": "YQ==",
+            "readEndpoints": "https://10.96.0.70:23790",
+            "proxy": {"replicas": 2, "clusterIP": "10.96.0.70", "secret": "proxies"},
+        },
     },
     **{f"mode-{name}": values for name, values in variants.MODES.items()},
 }
