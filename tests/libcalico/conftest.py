@@ -17,7 +17,13 @@ from tests.support.etcd_proxy import ProxiedEtcd
 WAYS = ("etcd", "proxy")
 BOTH_WAYS = (
     *("test_etcd_restored.py", "test_etcd_store.py", "test_syncer.py", "test_syncer_model.py"),
-    "test_syncer_sinks.py",
+    *("test_syncer_sinks.py", "test_etcd_express.py", "test_etcd_limits.py", "test_etcd_twice.py"),
+    *(
+        "test_etcd_failover.py",
+        "test_etcd_entries.py",
+        "test_etcd_connection.py",
+        "test_etcd_stream.py",
+    ),
 )
 directly = pytest.mark.parametrize("way", WAYS[:1])
 """For a test that speaks of etcd's own endpoint."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import AsyncIterator, Iterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,8 +20,9 @@ from libcalico.datastore.etcd.reading import Reader
 from libcalico.datastore.etcd.store import EtcdDatastore
 from libcalico.datastore.etcd.watch_responses import NEAR
 from libcalico.datastore.interface import Compacted, Datastore, Selection
+from libcalico.errors import DatastoreUnavailable
 from tests.libcalico.test_syncer import View, following, handle, put
-from tests.support.etcd import Etcd
+from tests.support.etcd import Etcd, make_cluster
 from tests.support.etcd_proxy import GrpcProxy, ProxiedEtcd
 from tests.support.patience import until, until_asked
 
@@ -51,8 +53,8 @@ def _eager(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def opened(config: DatastoreConfig) -> AsyncIterator[EtcdDatastore]:
-    store = EtcdDatastore(config, node=NODE)
+async def opened(config: DatastoreConfig, node: str = NODE) -> AsyncIterator[EtcdDatastore]:
+    store = EtcdDatastore(config, node=node)
     try:
         yield store
     finally:
@@ -109,6 +111,57 @@ async def test_a_proxy_that_dies_is_left_for_the_other_and_returned_to(
         await see(view, store, "c")
         assert len(view.updates) == told + 1
         assert all(view.in_sync[1:])
+
+
+async def test_a_proxy_that_dies_moves_its_own_nodes_alone(
+    private_etcd: Etcd, pair: list[GrpcProxy]
+) -> None:
+    async with AsyncExitStack() as stack:
+        views: list[tuple[View, EtcdDatastore]] = []
+        for number in range(8):
+            config = through(private_etcd, pair)
+            store = await stack.enter_async_context(opened(config, f"node{number}"))
+            views.append((await stack.enter_async_context(following(store)), store))
+        writer = views[0][1]
+        await asyncio.gather(*(see(view, writer, f"a{at}") for at, (view, _) in enumerate(views)))
+        before = {store: reader_of(store)._present for _, store in views}
+        gone = [store for store in before if reader_of(store)._proxy == pair[0].endpoint]
+        assert 0 < len(gone) < len(views)
+        pair[0].kill()
+        for at, (view, _) in enumerate(views):
+            await see(view, writer, f"b{at}")
+        assert all(reader_of(store)._proxy == pair[1].endpoint for store in before)
+        stayed = [store for store in before if reader_of(store)._present is before[store]]
+        assert set(stayed) == set(before) - set(gone)
+
+
+async def test_a_member_behind_a_proxy_may_be_lost(tmp_path: Path) -> None:
+    members = make_cluster(tmp_path / "members")
+    proxy = GrpcProxy(tmp_path / "proxy", [one.endpoint for one in members]).start()
+    endpoints = ",".join(one.endpoint for one in members)
+    config = replace(members[0].config(), etcd_endpoints=endpoints, read_endpoints=proxy.endpoint)
+    try:
+        async with opened(config) as store, following(store) as view:
+            await view.until(lambda: view.syncer.in_sync, "snapshot")
+            for one in members:
+                await see(view, store, f"{one.name}-runs")
+                one.kill()
+                name = f"{one.name}-gone"
+
+                async def written(name: str = name) -> bool:
+                    with contextlib.suppress(DatastoreUnavailable):
+                        await put(store, name)
+                        return True
+                    return False
+
+                await until_asked(written, name)
+                await view.until(lambda name=name: handle(name) in view.state, name)  # type: ignore[misc]
+                one.start()
+            assert len(view.state) == 2 * len(members)
+    finally:
+        proxy.stop()
+        for one in members:
+            one.stop()
 
 
 async def test_without_proxies_etcd_itself_is_read_and_the_log_says_so(

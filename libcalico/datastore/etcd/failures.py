@@ -90,7 +90,7 @@ def error_of(problem: grpc.aio.AioRpcError, user: str = "") -> DatastoreError:
             f"etcd refused: the role of {f'user {user!r}' if user else 'this client'} does not"
             " allow it"
         )
-    if _says(problem, "request is too large", "received message larger than max"):
+    if _says(problem, "request is too large", "message larger than max"):
         return ValueTooLarge(f"etcd refused: {text}")
     if _says(problem, "database space exceeded"):
         return DatastoreFull(
