@@ -11,8 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from libcalico.datastore.etcd import proxies
+from libcalico.datastore.etcd import way as ways
+from libcalico.datastore.etcd.proxies import ranked
+from tests.libcalico.proxied import NODE
 from tests.support.etcd import Etcd
-from tests.support.etcd_proxy import ProxiedEtcd
+from tests.support.etcd_proxy import GrpcProxy, ProxiedEtcd
 
 WAYS = ("etcd", "proxy")
 BOTH_WAYS = (
@@ -81,3 +85,24 @@ def private_etcd(way: str, tmp_path: Path) -> Iterator[Etcd]:
     if isinstance(server, ProxiedEtcd):
         server.proxy.stop()
     server.stop()
+
+
+@pytest.fixture
+def pair(private_etcd: Etcd, tmp_path: Path) -> Iterator[list[GrpcProxy]]:
+    """Two proxies before `private_etcd`, the one that NODE prefers first."""
+    made = [GrpcProxy(tmp_path / f"p{number}", [private_etcd.endpoint]) for number in range(2)]
+    order = ranked(NODE, [one.endpoint for one in made])
+    made.sort(key=lambda one: order.index(one.endpoint))
+    for one in made:
+        one.start()
+    yield made
+    for one in made:
+        one.stop()
+
+
+@pytest.fixture
+def eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is minutes in a cluster is nothing; only the test asks whether a proxy serves."""
+    monkeypatch.setattr(proxies, "AWAY", (0.0, 0.0))
+    monkeypatch.setattr(proxies, "SPREAD", 0.05)
+    monkeypatch.setattr(ways, "LOOK", (3600.0, 3600.0))

@@ -39,7 +39,7 @@ async def opened(config: DatastoreConfig) -> AsyncIterator[EtcdDatastore]:
 
 
 def by_proxy(store: EtcdDatastore) -> bool:
-    return isinstance(store.reader, Reader) and store.reader._proxy is not None
+    return isinstance(store.reader, Reader) and store.reader.way.proxy is not None
 
 
 class Guarded:

@@ -1,0 +1,42 @@
+"""Stores that read through real proxies, and what their way is."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+from libcalico.apiconfig import DatastoreConfig
+from libcalico.datastore.etcd.reading import Reader
+from libcalico.datastore.etcd.store import EtcdDatastore
+from libcalico.datastore.etcd.way import Way
+from libcalico.datastore.interface import Datastore
+from tests.libcalico.test_syncer import View, handle, put
+from tests.support.etcd import Etcd
+from tests.support.etcd_proxy import GrpcProxy
+
+NODE = "node1"
+HANDLES = "/calico/ipam/v2/handle"
+
+
+@asynccontextmanager
+async def opened(config: DatastoreConfig, node: str = NODE) -> AsyncIterator[EtcdDatastore]:
+    store = EtcdDatastore(config, node=node)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+def through(server: Etcd, pair: list[GrpcProxy]) -> DatastoreConfig:
+    return replace(server.config(), read_endpoints=",".join(one.endpoint for one in pair))
+
+
+def way_of(store: EtcdDatastore) -> Way:
+    assert isinstance(store.reader, Reader)
+    return store.reader.way
+
+
+async def see(view: View, store: Datastore, name: str) -> None:
+    await put(store, name)
+    await view.until(lambda: handle(name) in view.state, name)

@@ -1,0 +1,147 @@
+"""What a proxy keeps to itself: an etcd that is away, another, put back, or what it left out."""
+
+from __future__ import annotations
+
+import contextlib
+from contextlib import aclosing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from libcalico.datastore.etcd import watch
+from libcalico.datastore.etcd import way as ways
+from libcalico.datastore.etcd.watch_responses import NEAR
+from libcalico.datastore.interface import Compacted, Selection
+from libcalico.errors import DatastoreUnavailable
+from tests.libcalico.proxied import HANDLES, opened, see, through, way_of
+from tests.libcalico.test_syncer import following, handle, put
+from tests.support.etcd import Etcd
+from tests.support.etcd_proxy import GrpcProxy, ProxiedEtcd
+from tests.support.patience import until, until_asked
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("eager")]
+
+
+@pytest.mark.parametrize("token", ["etcd-cluster", "restored"])
+async def test_a_store_put_back_behind_a_living_proxy_is_listed_anew(
+    private_etcd: Etcd, pair: list[GrpcProxy], tmp_path: Path, token: str
+) -> None:
+    """The proxy tells nobody: it waits for a revision that the restored store comes to later."""
+    if token == "etcd-cluster":
+        private_etcd.restart()
+    async with opened(through(private_etcd, pair)) as store, following(store) as view:
+        await view.until(lambda: view.syncer.in_sync, "snapshot")
+        await see(view, store, "kept")
+        private_etcd.save(tmp_path / "backup")
+        for number in range(5):
+            await see(view, store, f"lost{number}")
+        view.revisions.clear()
+        private_etcd.put_back(tmp_path / "backup", token)
+        private_etcd.start()
+        way = way_of(store)
+
+        async def listed_anew() -> bool:
+            try:
+                await way.look()
+            except Compacted:
+                pass
+            return set(view.state) == {handle("kept")}
+
+        await until_asked(listed_anew, "the store as it is")
+        await see(view, store, "after")
+
+
+async def test_a_proxy_of_another_etcd_is_not_believed(
+    private_etcd: Etcd, etcd: Etcd, pair: list[GrpcProxy], tmp_path: Path
+) -> None:
+    other = GrpcProxy(tmp_path / "other", [etcd.endpoint]).start()
+    try:
+        config = replace(private_etcd.config(), read_endpoints=other.endpoint)
+        async with opened(config) as store:
+            await put(store, "a")
+            listing = await store.reader.list(Selection("Handle"))
+            assert [one.key for one in listing.entries] == [handle("a")]
+            assert "behind etcd, or before another one" in way_of(store).bypass
+    finally:
+        other.stop()
+
+
+async def test_a_watch_that_begins_far_behind_is_refused_before_the_proxy_loses_of_it(
+    tmp_path: Path,
+) -> None:
+    """Measured: with a second watch of the range, a proxy told 1001 of 3501 changes."""
+    server = ProxiedEtcd(tmp_path / "etcd")
+    server.start()
+    try:
+        async with server.connect() as store:
+            stream = store.watch([Selection("Handle")], 1)
+            await anext(stream)
+            for number in range(NEAR + 1):
+                await put(store, f"h{number}")
+            behind = store.watch([Selection("Handle")], 1)
+            with pytest.raises(Compacted, match="through a proxy"):
+                await anext(behind)
+            near = server.revision() - NEAR
+            async with aclosing(store.watch([Selection("Handle")], near)) as batches:  # type: ignore[type-var]
+                seen: list[int] = []
+                async for batch in batches:
+                    seen += [event.revision for event in batch]
+                    if len(seen) >= NEAR:
+                        break
+            assert seen == list(range(near + 1, near + NEAR + 1))
+            await stream.aclose()  # type: ignore[attr-defined]
+    finally:
+        server.proxy.stop()
+        server.stop()
+
+
+async def test_a_watch_that_is_silent_for_too_long_begins_anew_elsewhere(
+    private_etcd: Etcd, pair: list[GrpcProxy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proxy may lose a watch of its own on etcd, and not say so to those who share it."""
+    async with opened(through(private_etcd, pair)) as store, following(store) as view:
+        await view.until(lambda: view.syncer.in_sync, "snapshot")
+        await see(view, store, "a")
+        way = way_of(store)
+        monkeypatch.setattr(watch, "SILENCE", 0.2)
+        # One more event, and the wait for the next one is short.
+        await see(view, store, "b")
+        await until(lambda: way.proxy == pair[1].endpoint)
+        monkeypatch.setattr(watch, "SILENCE", 3600.0)
+        await see(view, store, "c")
+        assert all(view.in_sync[1:])
+
+
+async def test_a_proxy_that_hangs_is_noticed_and_left(
+    private_etcd: Etcd, pair: list[GrpcProxy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(through(private_etcd, pair)) as store, following(store) as view:
+        await view.until(lambda: view.syncer.in_sync, "snapshot")
+        await see(view, store, "a")
+        pair[0].pause()
+        monkeypatch.setattr(ways, "ANSWER", 0.3)
+        await way_of(store).look()
+        monkeypatch.undo()
+        await see(view, store, "b")
+        assert way_of(store).proxy == pair[1].endpoint
+
+
+async def test_an_etcd_that_is_away_is_no_fault_of_the_proxy(
+    private_etcd: Etcd, pair: list[GrpcProxy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ways, "ANSWER", 1.0)
+    config = replace(through(private_etcd, pair), timeout=1.0)
+    async with opened(config) as store, following(store) as view:
+        await view.until(lambda: view.syncer.in_sync, "snapshot")
+        private_etcd.kill()
+        way = way_of(store)
+        with contextlib.suppress(DatastoreUnavailable):
+            await way.look()
+        await view.until(lambda: not view.syncer.connected, "noticing")
+        assert view.syncer.error
+        private_etcd.start()
+        await view.until(lambda: view.syncer.connected, "coming back")
+        assert way.proxy == pair[0].endpoint
+        private_etcd.put(f"{HANDLES}/late", '{"block":{},"deleted":false}')
+        await view.until(lambda: handle("late") in view.state, "the new one")
