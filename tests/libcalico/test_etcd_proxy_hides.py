@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
@@ -11,16 +13,18 @@ import pytest
 
 from libcalico.datastore.etcd import watch
 from libcalico.datastore.etcd import way as ways
+from libcalico.datastore.etcd.connection import Connection
 from libcalico.datastore.etcd.watch_responses import NEAR
-from libcalico.datastore.interface import Compacted, Selection
+from libcalico.datastore.interface import Batch, Compacted, Selection
 from libcalico.errors import DatastoreUnavailable
 from tests.libcalico.proxied import HANDLES, opened, see, through, way_of
 from tests.libcalico.test_syncer import following, handle, put
 from tests.support.etcd import Etcd
 from tests.support.etcd_proxy import GrpcProxy, ProxiedEtcd
-from tests.support.patience import until, until_asked
+from tests.support.patience import HANG, until, until_asked
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("eager")]
+HANDLE = Selection("Handle")
 
 
 @pytest.mark.parametrize("token", ["etcd-cluster", "restored"])
@@ -145,3 +149,36 @@ async def test_an_etcd_that_is_away_is_no_fault_of_the_proxy(
         assert way.proxy == pair[0].endpoint
         private_etcd.put(f"{HANDLES}/late", '{"block":{},"deleted":false}')
         await view.until(lambda: handle("late") in view.state, "the new one")
+
+
+async def test_a_watch_after_a_listing_that_took_long_begins_at_etcd_itself(
+    private_etcd: Etcd, pair: list[GrpcProxy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a family whose listing takes longer than so many changes would never be followed."""
+    ways_taken: list[bool] = []
+
+    def noting(
+        connection: Connection, selections: Sequence[Selection], revision: int
+    ) -> AsyncGenerator[Batch, None]:
+        ways_taken.append(connection.proxied)
+        return begin(connection, selections, revision)
+
+    begin = watch.watch
+    monkeypatch.setattr(watch, "watch", noting)
+    async with opened(through(private_etcd, pair)) as store:
+        start = (await store.reader.list(HANDLE)).revision
+        for number in range(NEAR + 1):
+            await put(store, f"h{number}")
+        with pytest.raises(Compacted, match="through a proxy"):
+            await anext(store.reader.watch([HANDLE], start - 1))
+        ways_taken.clear()
+        stream = store.reader.watch([HANDLE], start)
+        seen: list[int] = []
+        while len(seen) < NEAR + 1 or ways_taken[-1:] != [True]:
+            seen += [event.revision for event in await asyncio.wait_for(anext(stream), HANG)]
+        assert ways_taken[:2] == [True, False]
+        await put(store, "after")
+        while len(seen) < NEAR + 2:
+            seen += [event.revision for event in await asyncio.wait_for(anext(stream), HANG)]
+        assert seen == list(range(start + 1, start + NEAR + 3))
+        await stream.aclose()  # type: ignore[attr-defined]

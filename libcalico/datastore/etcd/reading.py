@@ -23,8 +23,7 @@ test_etcd_proxy_access.py there.
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 
 from libcalico.apiconfig import DatastoreConfig
@@ -36,13 +35,12 @@ from libcalico.datastore.etcd.listing import A, Q
 from libcalico.datastore.etcd.operations import named_keys
 from libcalico.datastore.etcd.position import foreign
 from libcalico.datastore.etcd.proxies import Route
+from libcalico.datastore.etcd.watch_responses import NEAR, FarBehind
 from libcalico.datastore.etcd.way import Cluster, Way
 from libcalico.datastore.interface import Batch, Listing, Replaced, Rows, Selection
 from libcalico.errors import DatastoreUnavailable, PermissionDenied
 from libcalico.model.keys import Key
 from libcalico.process.backoff import Backoff
-
-log = logging.getLogger(__name__)
 
 _LEFT = "the proxy was left for another"
 
@@ -57,25 +55,35 @@ class Reader:
         self, config: DatastoreConfig, route: Route, cluster: Cluster, gather: float
     ) -> None:
         self._cluster = cluster
+        self._listed: dict[Selection, int] = {}
+        """Where each was listed last, or how far etcd itself has told it since."""
         self.way = Way(config, route, cluster, gather)
 
     async def list(self, selection: Selection) -> Listing:
         """All objects of a selection at one revision, ordered by key."""
         return await whole_listing(self, selection)
 
-    def pages(self, selection: Selection, revision: int = 0) -> AsyncIterator[Listing]:
+    async def pages(self, selection: Selection, revision: int = 0) -> AsyncIterator[Listing]:
         """The pages of a listing, all at one revision: `revision`, or the present one."""
-        return listing.pages(self._read, selection, revision)
+        async with aclosing(listing.pages(self._read, selection, revision)) as pages:
+            async for page in pages:
+                self._listed[selection] = page.revision
+                yield page
 
-    def rows(self, selection: Selection) -> AsyncIterator[Rows]:
+    async def rows(self, selection: Selection) -> AsyncIterator[Rows]:
         """The resources of a selection as they are stored, some at a time; none is decoded."""
-        return listing.rows(self._read, selection)
+        async with aclosing(listing.rows(self._read, selection)) as portions:
+            async for rows in portions:
+                self._listed[selection] = rows[1]
+                yield rows
 
     async def watch(self, selections: Sequence[Selection], revision: int) -> AsyncIterator[Batch]:
         """Batches of events after `revision`, through one proxy after another.
 
         Raises `Compacted`, and `DatastoreUnavailable` where no way leads to etcd. A watch of
         several selections ends with its proxy: what one of them has had is not known of the others.
+        A watch that begins too far behind for a proxy raises `Compacted`, too. If it follows on a
+        listing, which took long, it begins at etcd itself and comes to the proxy later.
         """
         backoff = Backoff(0.1, 2.0)
         while True:
@@ -87,6 +95,14 @@ class Reader:
                             backoff.reset()
                         stood, revision = True, batch.revision
                         yield batch
+            except FarBehind as problem:
+                if [self._listed.get(one) for one in selections] != [revision]:
+                    raise
+                self._cluster.compare(revision, problem.present)
+                async with aclosing(self._approach(selections[0], revision)) as batches:
+                    async for batch in batches:
+                        self._listed[selections[0]] = revision = batch.revision
+                        yield batch
             except Replaced:
                 await self.way.second_opinion(revision, connection)
             except (DatastoreUnavailable, PermissionDenied, asyncio.CancelledError) as problem:
@@ -95,6 +111,17 @@ class Reader:
                 if len(selections) > 1:
                     raise DatastoreUnavailable(str(problem) or _LEFT) from None
             await backoff.wait()
+
+    async def _approach(self, selection: Selection, revision: int) -> AsyncGenerator[Batch, None]:
+        """A watch of etcd itself, until it is near enough for a proxy.
+
+        That may take until the next word of progress, 10 minutes.
+        """
+        async with aclosing(watching.watch(self.way.etcd(), [selection], revision)) as batches:
+            async for batch in batches:
+                yield batch
+                if self._cluster.newest() - batch.revision <= NEAR // 2:
+                    return
 
     def hold(self) -> None:
         """Hold back the events of watches for a moment (stream.py)."""

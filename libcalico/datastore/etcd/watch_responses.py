@@ -10,7 +10,7 @@ has not been sent yet (measured with etcd 3.4.23: of 3500 changes it sent the fi
 sends at most that many revisions of the past at once.
 
 Invariant ETCD-6: through a proxy no watch begins far behind, or goes on after much of the past came
-at once; its reader lists anew instead (`Compacted`).
+at once; its reader lists anew or asks etcd itself (`FarBehind`).
 
 Tested in tests/libcalico/test_watch_responses.py.
 """
@@ -31,6 +31,20 @@ FIRST_ID = 1_000_001
 """Of the ids that are asked for: no proxy counts as far on one stream."""
 NEAR = 500
 """Revisions that a watch on a proxy may begin behind; half of what etcd sends at once."""
+
+
+class FarBehind(Compacted):
+    """A proxy might leave out some of what came after `revision`, as etcd itself would not.
+
+    `present` is the header that says so.
+    """
+
+    def __init__(self, revision: int, present: pb.ResponseHeader) -> None:
+        self.present = present
+        super().__init__(
+            f"etcd is at revision {present.revision}, too far from {revision}"
+            " for a watch through a proxy"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +96,7 @@ class Responses:
         """Raise Compacted where the watch begins too far behind the present for a proxy."""
         self.agree(present)
         if present.revision - self._start > NEAR:
-            raise _far_behind(self._start, present)
+            raise FarBehind(self._start, present)
 
     def requests(self) -> list[pb.WatchRequest]:
         """The requests that create the watches, in the order of the selections."""
@@ -175,14 +189,7 @@ class Responses:
         """Raise Compacted for a response after which a proxy may leave something out."""
         revisions = {one.kv.mod_revision for one in response.events}
         if self.proxied and len(revisions) >= NEAR and max(revisions) < response.header.revision:
-            raise _far_behind(max(revisions), response.header)
-
-
-def _far_behind(revision: int, header: pb.ResponseHeader) -> Compacted:
-    return Compacted(
-        f"etcd is at revision {header.revision}, too far from {revision}"
-        " for a watch through a proxy"
-    )
+            raise FarBehind(max(revisions), response.header)
 
 
 def _astray(event: pb.Event, where: str) -> DatastoreUnavailable:

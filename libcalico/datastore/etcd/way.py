@@ -61,6 +61,7 @@ class Way:
         self.present: Connection | None = None
         self.proxy: str | None = None
         self.bypass = ""
+        self._direct: Connection | None = None
         self._lost = ""
         self._not_before = 0.0
         self._keeper: asyncio.Task[None] | None = None
@@ -81,6 +82,13 @@ class Way:
         if self._keeper is None:
             self._keeper = tasks.start(self._keep(), "way to the etcd proxies")
         return self.present
+
+    def etcd(self) -> Connection:
+        """A connection to etcd itself, for what no proxy can be asked."""
+        if self._closed.is_set():
+            raise DatastoreUnavailable("the connection to etcd has been closed")
+        self._direct = self._direct or self._made(None)
+        return self._direct
 
     def _made(self, proxy: str | None) -> Connection:
         """A connection to a proxy; None is etcd itself."""
@@ -126,6 +134,8 @@ class Way:
             self._keeper.cancel()
             await tasks.ended([self._keeper])
         self._leave()
+        if self._direct is not None:
+            await self._direct.close()
         await tasks.ended(self._leaving)
 
     async def _blame(self, connection: Connection, problem: BaseException) -> None:
@@ -240,5 +250,6 @@ class Way:
                 self._leave()  # each watch begins anew, and learns of it
                 raise
             return False
+        self._cluster.compare(before, header)
         self.answered(connection)
         return True
