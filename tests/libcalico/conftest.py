@@ -46,10 +46,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """The fast tier leaves two of three cases through the proxy to full size."""
     if os.environ.get("MUSLIN_FULL_SIZE"):
         return
-    proxied = [one for one in items if one.nodeid.endswith(("[proxy]", "-proxy]"))]
+    proxied = [one for one in items if _way_of(one) == WAYS[1]]
     left = {one for number, one in enumerate(proxied) if number % 3}
     config.hook.pytest_deselected(items=list(left))
     items[:] = [one for one in items if one not in left]
+
+
+def _way_of(item: pytest.Item) -> object:
+    return item.callspec.params.get("way") if hasattr(item, "callspec") else None
 
 
 @pytest.fixture

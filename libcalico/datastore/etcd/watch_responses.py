@@ -187,8 +187,10 @@ class Responses:
 
     def _require_all(self, response: pb.WatchResponse) -> None:
         """Raise Compacted for a response after which a proxy may leave something out."""
+        if not self.proxied or len(response.events) < NEAR:
+            return
         revisions = {one.kv.mod_revision for one in response.events}
-        if self.proxied and len(revisions) >= NEAR and max(revisions) < response.header.revision:
+        if len(revisions) >= NEAR and max(revisions) < response.header.revision:
             raise FarBehind(max(revisions), response.header)
 
 

@@ -64,7 +64,7 @@ class Way:
         self._direct: Connection | None = None
         self._lost = ""
         self._not_before = 0.0
-        self._keeper: asyncio.Task[None] | None = None
+        self._work = tasks.Background()
         self._leaving: set[asyncio.Task[None]] = set()
         self._closed = asyncio.Event()
 
@@ -79,8 +79,7 @@ class Way:
             self.present = self._made(self.proxy)
             if self.proxy is not None:
                 self.bypass = ""
-        if self._keeper is None:
-            self._keeper = tasks.start(self._keep(), "way to the etcd proxies")
+        self._work.keep("way to the etcd proxies", self._keep)
         return self.present
 
     def etcd(self) -> Connection:
@@ -130,9 +129,7 @@ class Way:
     async def close(self) -> None:
         """Close the connection; readers get DatastoreUnavailable."""
         self._closed.set()
-        if self._keeper is not None:
-            self._keeper.cancel()
-            await tasks.ended([self._keeper])
+        self._work.stop()
         self._leave()
         if self._direct is not None:
             await self._direct.close()
@@ -152,10 +149,9 @@ class Way:
         try:
             async with asyncio.timeout(ANSWER):
                 await self._cluster.present()
-        except (DatastoreUnavailable, TimeoutError):
-            return False
-        except DatastoreError:
-            return True  # it refuses
+        except (DatastoreError, TimeoutError) as problem:
+            # One that refuses answers.
+            return not isinstance(problem, DatastoreUnavailable | TimeoutError)
         return True
 
     def _fail(self, problem: BaseException) -> None:
@@ -219,11 +215,10 @@ class Way:
 
     async def _require_answer(self) -> None:
         connection = self.present
-        if connection is None or await self._answers(connection):
-            return
-        if connection is self.present:
+        if connection is not None and not await self._answers(connection):
             problem = DatastoreUnavailable(f"no answer within {ANSWER:g} s")
-            await self._blame(connection, problem)
+            if connection is self.present:
+                await self._blame(connection, problem)
 
     async def _is_back(self, proxy: str) -> bool:
         connection = self._made(proxy)
