@@ -36,7 +36,7 @@ class Released:
             del self._until[next(iter(self._until))]
 
     def holds(self, attachment: Attachment) -> bool:
-        """Whether it was released lately, so that nobody need ask again."""
+        """Whether it was released lately, so that the datastore need not be asked."""
         until, _ = self._until.get(attachment, (0.0, 0.0))
         return self._clock() < until
 

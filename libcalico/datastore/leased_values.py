@@ -1,7 +1,7 @@
 """Values that end with their process's life, in a store of thousands of nodes.
 
 A value that is written again before each end of its time to live costs a write, and an event for
-whoever watches, many times a minute for each node. Where the store has leases, the lease is kept
+each watch, many times a minute for each node. Where the store has leases, the lease is kept
 alive as often, which costs neither, and the value is written when it says something new, when the
 lease has ended, and every five minutes.
 Tested in tests/libcalico/test_leased_values.py; counted on a real etcd in

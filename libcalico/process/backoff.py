@@ -18,7 +18,7 @@ SPREAD, SPREAD_MOST = 0.1, 30.0
 def spread(objects: int, random_unit: Callable[[], float] = random.random) -> float:
     """Seconds, by lot, before a list of so many objects is read once more.
 
-    Only what was read before waits: whatever starts reads at once.
+    Only what was read before waits: a process that starts reads at once.
     """
     return random_unit() * min(SPREAD_MOST, SPREAD * objects / 1000)
 

@@ -49,7 +49,7 @@ def resident(pid: int) -> float:
 
 def watches(revision: int) -> list[bytes]:
     """The create requests of a felix that goes on at a revision, as gRPC frames them. Pure."""
-    made = (one.SerializeToString() for one in Responses(selections("node1"), revision).requests())
+    made = (one.SerializeToString() for one in Responses(selections(), revision).requests())
     return [b"\0" + len(one).to_bytes(4, "big") + one for one in made]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from libcalico.datastore.etcd import watch
+from libcalico.datastore.etcd import reading, watch
 from libcalico.datastore.etcd import way as ways
 from libcalico.datastore.etcd.connection import Connection
 from libcalico.datastore.etcd.watch_responses import NEAR
@@ -178,6 +178,30 @@ async def test_a_watch_after_a_listing_that_took_long_begins_at_etcd_itself(
             seen += [event.revision for event in await asyncio.wait_for(anext(stream), HANG)]
         assert ways_taken[:2] == [True, False]
         await put(store, "after")
+        while len(seen) < NEAR + 2:
+            seen += [event.revision for event in await asyncio.wait_for(anext(stream), HANG)]
+        assert seen == list(range(start + 1, start + NEAR + 3))
+        await stream.aclose()  # type: ignore[attr-defined]
+
+
+async def test_a_large_family_far_behind_is_followed_at_etcd_and_not_listed_anew(
+    private_etcd: Etcd, pair: list[GrpcProxy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an outage thousands of nodes go on at their revision: a listing each is too much."""
+    monkeypatch.setattr(reading, "SMALL", 1)
+    async with opened(through(private_etcd, pair)) as store:
+        await put(store, "first")
+        await put(store, "second")
+        start = (await store.reader.list(HANDLE)).revision
+        await put(store, "third")
+        stream = store.reader.watch([HANDLE], start)
+        seen: list[int] = []
+        while not seen:
+            seen += [event.revision for event in await asyncio.wait_for(anext(stream), HANG)]
+        await stream.aclose()  # type: ignore[attr-defined]
+        for number in range(NEAR + 1):
+            await put(store, f"h{number}")
+        stream = store.reader.watch([HANDLE], start + 1)
         while len(seen) < NEAR + 2:
             seen += [event.revision for event in await asyncio.wait_for(anext(stream), HANG)]
         assert seen == list(range(start + 1, start + NEAR + 3))

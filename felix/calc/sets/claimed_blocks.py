@@ -106,7 +106,7 @@ class ClaimedBlocks:
         owners, number_of = self._sole_owners(), self._places.number
         found: list[str] = []
         me, population = number_of(self._node), self._places.population
-        # Nearly all are in blocks of the one size that pools have if nobody asks for another.
+        # Nearly all are in blocks of the one size that pools have by default.
         size, usual = max(owners[4], key=lambda one: len(one[1]), default=(0, {}))
         owner, number = usual.get, int.from_bytes
         for node, members in zip(population.nodes, population.members_of, strict=True):

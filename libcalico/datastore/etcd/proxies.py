@@ -73,7 +73,7 @@ class Route:
     def failed(self, endpoint: str, now: float) -> float:
         """Note that a proxy does not answer. Returns for how many seconds to wait.
 
-        A proxy that never answered sets nobody moving together, so nobody waits.
+        A proxy that never answered had no nodes, so there is no wait.
         """
         self._away[endpoint] = now + self._draw(*AWAY)
         if endpoint not in self._used:

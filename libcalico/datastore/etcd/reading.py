@@ -42,6 +42,8 @@ from libcalico.errors import DatastoreUnavailable, PermissionDenied
 from libcalico.model.keys import Key
 from libcalico.process.backoff import Backoff
 
+SMALL = 500
+"""Objects up to which a family is rather listed anew than followed at etcd for minutes."""
 _LEFT = "the proxy was left for another"
 
 
@@ -57,6 +59,8 @@ class Reader:
         self._cluster = cluster
         self._listed: dict[Selection, int] = {}
         """Where each was listed last, or how far etcd itself has told it since."""
+        self._sizes: dict[Selection, int] = {}
+        """How many objects each had when it was listed last."""
         self.way = Way(config, route, cluster, gather)
 
     async def list(self, selection: Selection) -> Listing:
@@ -66,15 +70,21 @@ class Reader:
     async def pages(self, selection: Selection, revision: int = 0) -> AsyncIterator[Listing]:
         """The pages of a listing, all at one revision: `revision`, or the present one."""
         async with aclosing(listing.pages(self._read, selection, revision)) as pages:
+            count = 0
             async for page in pages:
                 self._listed[selection] = page.revision
+                count += len(page.entries)
+                self._sizes[selection] = count
                 yield page
 
     async def rows(self, selection: Selection) -> AsyncIterator[Rows]:
         """The resources of a selection as they are stored, some at a time; none is decoded."""
         async with aclosing(listing.rows(self._read, selection)) as portions:
+            count = 0
             async for rows in portions:
                 self._listed[selection] = rows[1]
+                count += len(rows[0])
+                self._sizes[selection] = count
                 yield rows
 
     async def watch(self, selections: Sequence[Selection], revision: int) -> AsyncIterator[Batch]:
@@ -82,8 +92,9 @@ class Reader:
 
         Raises `Compacted`, and `DatastoreUnavailable` where no way leads to etcd. A watch of
         several selections ends with its proxy: what one of them has had is not known of the others.
-        A watch that begins too far behind for a proxy raises `Compacted`, too. If it follows on a
-        listing, which took long, it begins at etcd itself and comes to the proxy later.
+        A watch that begins too far behind for a proxy begins at etcd itself and comes to the proxy
+        later, if it is of many objects or follows on a listing, which took long. Else it raises
+        `Compacted`, too: a few objects are listed sooner.
         """
         backoff = Backoff(0.1, 2.0)
         while True:
@@ -96,7 +107,7 @@ class Reader:
                         stood, revision = True, batch.revision
                         yield batch
             except FarBehind as problem:
-                if [self._listed.get(one) for one in selections] != [revision]:
+                if len(selections) > 1 or not self._is_followed(selections[0], revision):
                     raise
                 self._cluster.compare(revision, problem.present)
                 async with aclosing(self._approach(selections[0], revision)) as batches:
@@ -111,6 +122,10 @@ class Reader:
                 if len(selections) > 1:
                     raise DatastoreUnavailable(str(problem) or _LEFT) from None
             await backoff.wait()
+
+    def _is_followed(self, selection: Selection, revision: int) -> bool:
+        """Whether etcd is watched from a revision that is far behind; else the family is listed."""
+        return self._listed.get(selection) == revision or self._sizes.get(selection, 0) > SMALL
 
     async def _approach(self, selection: Selection, revision: int) -> AsyncGenerator[Batch, None]:
         """A watch of etcd itself, until it is near enough for a proxy.
