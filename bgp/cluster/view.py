@@ -111,7 +111,7 @@ class ClusterView:
     def _affinity(self, key: AffinityKey, value: Any | None) -> Changed:
         if key.kind != "host":
             return Changed.NOTHING
-        state = value and (value.state or CONFIRMED)
+        state = None if value is None or value.deleted else value.state or CONFIRMED
         changed = Changed.NOTHING
         if self.ownership.claim(key.host, key.cidr, state):
             self.touched.add(key.cidr)

@@ -78,6 +78,8 @@ def test_a_block_that_is_not_confirmed_gives_host_routes() -> None:
         assert world.announced == {"10.65.1.1/32"}
     world.affinity("10.65.1.0/26", "")
     assert world.announced == {"10.65.1.0/26"}
+    world.apply(AffinityKey(ME, ip_network("10.65.1.0/26")), BlockAffinity("confirmed", True))
+    assert world.announced == {"10.65.1.1/32"}, "marked as deleted, it is none"
 
 
 def test_pools_decide() -> None:

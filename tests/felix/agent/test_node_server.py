@@ -209,17 +209,20 @@ async def test_bgp_is_told_what_is_borrowed_at_once_and_as_it_changes(world: Wor
         assert isinstance(await message(bgp, Borrowed | BorrowedEnd), BorrowedEnd)
         world.delete("workloadendpoints", "default", name)
         assert await message(bgp, Borrowed) == Borrowed(BLOCK, {})
-    world.add_pod("mine", "cali00mine", "10.65.0.20")
-    await soon(lambda: world.route("10.65.0.20/32"))
+    world.add_pod("mine", "cali00mine", "10.65.0.50")
+    await soon(lambda: world.route("10.65.0.50/32"))
     async with connected(world, "bgp") as bgp:
         assert isinstance(await message(bgp, Borrowed | BorrowedEnd), BorrowedEnd), "of our block"
         family, block = "ipv4", BLOCK.replace("/", "-")
         world.etcd.ctl("del", f"/calico/ipam/v2/host/{NODE}/{family}/block/{block}")
-        assert await message(bgp, Borrowed) == Borrowed(BLOCK, {"10.65.0.20": NODE})
+        assert await message(bgp, Borrowed) == Borrowed(BLOCK, {"10.65.0.50": NODE})
         await soon(lambda: conditions_of(world, f"BlockAffinity({BLOCK})"))
         world.put_block(BLOCK, NODE)
         assert await message(bgp, Borrowed) == Borrowed(BLOCK, {})
         await soon(lambda: not conditions_of(world, f"BlockAffinity({BLOCK})"))
+    world.delete_endpoint("mine")
+    await soon(lambda: not world.route("10.65.0.50/32"))
+    world.ip("link delete cali00mine")
 
 
 @pytest.mark.asyncio
