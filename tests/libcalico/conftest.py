@@ -19,25 +19,19 @@ from tests.support.etcd import Etcd
 from tests.support.etcd_proxy import GrpcProxy, ProxiedEtcd
 
 WAYS = ("etcd", "proxy")
-BOTH_WAYS = (
-    *("test_etcd_restored.py", "test_etcd_store.py", "test_syncer.py", "test_syncer_model.py"),
-    *("test_syncer_sinks.py", "test_etcd_express.py", "test_etcd_limits.py", "test_etcd_twice.py"),
-    *(
-        "test_etcd_failover.py",
-        "test_etcd_entries.py",
-        "test_etcd_connection.py",
-        "test_etcd_stream.py",
-    ),
+BOTH_WAYS = tuple(
+    f"test_{name}.py"
+    for name in (
+        *("etcd_connection", "etcd_entries", "etcd_express", "etcd_failover", "etcd_limits"),
+        *("etcd_restored", "etcd_store", "etcd_stream", "etcd_twice"),
+        *("syncer", "syncer_model", "syncer_sinks"),
+    )
 )
-directly = pytest.mark.parametrize("way", WAYS[:1])
-"""For a test that speaks of etcd's own endpoint."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A test of these files whose etcd is a fixture runs on both ways."""
-    chosen = (mark.args[0] for mark in metafunc.definition.iter_markers("parametrize"))
-    both = metafunc.definition.path.name in BOTH_WAYS and "way" not in chosen
-    if both and "way" in metafunc.fixturenames:
+    if metafunc.definition.path.name in BOTH_WAYS and "way" in metafunc.fixturenames:
         metafunc.parametrize("way", WAYS)
 
 
