@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from bgp import main
-from bgp.speaker.exabgp.session import Penalties
+from bgp.speaker.exabgp import protocol
+from bgp.speaker.exabgp.session import Penalties, Session
+from bgp.speaker.exabgp.speaker import ExaBGPSpeaker
 from bgp.speaker.interface import DownReason, Event, PeerDown, PeerUp, SpeakerDown
 from libcalico.errors import InvalidValue
 from tests.bgp.session_lab import BIRD, RAW, Lab, RawPeer, peer, route, session, static, story
@@ -71,6 +73,26 @@ def test_too_many_paths() -> None:
         await raw.close()
 
     story(body)
+
+
+def test_a_second_session_before_exabgp_is_told_is_no_second_table(tmp_path: Path) -> None:
+    """ExaBGP dials again within a second: what comes of it is ended, and its paths not read."""
+
+    async def body() -> None:
+        speaker, mine = ExaBGPSpeaker(tmp_path), peer(RAW[0])
+        speaker._wanted = {mine.address: mine}
+        speaker._sessions = {mine.address: Session(mine)}
+        speaker._penalties.punish(mine, asyncio.get_running_loop().time())
+        told = protocol.Up(mine.address, 7, frozenset(mine.families), True, None, None)
+        speaker._on_up(told)
+        speaker._on_state(protocol.State(mine.address, "down", "notification sent (6,5)"))
+        assert speaker._commands.next_line() == "end 6005 7"
+        assert speaker._events.empty()
+        speaker._wanted = {mine.address: replace(mine, max_prefixes=0)}
+        speaker._on_up(told)
+        assert isinstance(speaker._events.get_nowait(), PeerUp)
+
+    asyncio.run(body())
 
 
 def test_the_limit_can_be_chosen() -> None:

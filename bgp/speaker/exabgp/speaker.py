@@ -27,7 +27,6 @@ import signal
 from collections.abc import AsyncIterator, Collection, Iterable
 from pathlib import Path
 
-from bgp.speaker import encoding
 from bgp.speaker.exabgp import child as children
 from bgp.speaker.exabgp import child_command, command_lines, protocol
 from bgp.speaker.exabgp.backlog import Backlog
@@ -37,7 +36,7 @@ from bgp.speaker.exabgp.commands import Commands
 from bgp.speaker.exabgp.failures import Failures
 from bgp.speaker.exabgp.offers import Offers
 from bgp.speaker.exabgp.refusals import Refusals
-from bgp.speaker.exabgp.repairs import Repairs
+from bgp.speaker.exabgp.repairs import Repairs, asked_again
 from bgp.speaker.exabgp.run_dir import RunDirectory
 from bgp.speaker.exabgp.session import Ending, Penalties, Session, changed_fields, down_reason
 from bgp.speaker.exabgp.watchdog import Watchdog
@@ -209,16 +208,7 @@ class ExaBGPSpeaker:
     def _mend(self, now: float) -> None:
         """Ask once more for what could not be read, where it is time to (BGP-7)."""
         for session in self._repairs.due(self._sessions, now):
-            address = session.peer.address
-            log.warning(
-                "a peer's paths are asked for once more",
-                extra={"peer": str(address), "reset": not session.refreshes},
-            )
-            if session.refreshes:
-                asked = [encoding.route_refresh(family) for family in self._families(address)]
-                self._command(command_lines.send(asked, [session.number]))
-            else:
-                self._command([command_lines.end(session.number)])
+            self._command(asked_again(session, self._families(session.peer.address)))
 
     async def _start(self) -> None:
         if self._failures.count:
@@ -328,13 +318,20 @@ class ExaBGPSpeaker:
                 self._repairs.note(self._sessions if said.peer is None else [said.peer])
                 self._wake.set()
             elif isinstance(said, (PeerOpen, PeerProgress)):
-                session = self._sessions.get(said.peer)
+                session = self._session(said.peer)
                 if session is not None:
                     self._events.put_nowait(said)
                     if isinstance(said, PeerOpen) and not session.up:
                         session.opened = said
         if self._events.empty():
             self._backlog.taken()
+
+    def _session(self, address: IPAddress) -> Session | None:
+        """The session with a peer; none with one that is held down, which ExaBGP may yet dial."""
+        session = self._sessions.get(address)
+        if session is None or session.up or address in self._target():
+            return session
+        return None if address in self._wanted else session
 
     def _on_update(self, raw: protocol.RawUpdate) -> None:
         session = self._sessions.get(raw.peer)
@@ -368,8 +365,10 @@ class ExaBGPSpeaker:
             log.debug("exabgp: %s", child_command.readable(line))
 
     def _on_up(self, said: protocol.Up) -> None:
-        session = self._sessions.get(said.peer)
+        session = self._session(said.peer)
         if session is None:
+            if said.peer in self._sessions:
+                self._command([command_lines.end(said.session, 6, 5)])  # "connection rejected"
             return
         if session.up:  # a new session took the old one's place without a word
             self._down(session, DownReason.CLOSED, "replaced")
@@ -396,7 +395,7 @@ class ExaBGPSpeaker:
             self._on_refresh(said)
 
     def _on_state(self, said: protocol.State) -> None:
-        session = self._sessions.get(said.peer)
+        session = self._session(said.peer)
         if session is None:
             return
         if said.state == "down":
