@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bgp.speaker.exabgp import protocol
+from bgp.speaker.exabgp import portions, protocol
 from bgp.speaker.exabgp.backlog import Backlog
+from bgp.speaker.exabgp.portions import Portions
 from bgp.speaker.interface import DownReason, PeerDown, PeerUp
 from tests.bgp.session_lab import BIRD, RAW, Lab, RawPeer, peer, session, static, story
 from tests.support import bgp_wire as wire
@@ -101,3 +104,25 @@ def test_a_peer_that_floods_loses_its_session_alone() -> None:
         await raw.close()
 
     story(body)
+
+
+def test_a_large_table_is_worked_off_while_it_comes() -> None:
+    """Lines stay lines until their turn: in order, a portion a turn, none is left at the end."""
+
+    async def body() -> None:
+        turns: list[list[bytes]] = []
+        queue = Portions(turns.append)
+        lines = [b"%03d" % number + b"." * (portions.PORTION // 4) for number in range(20)]
+        queue.add(lines[:10])
+        queue.add(lines[10:])
+        assert len(turns) == 1
+        for _ in range(2):
+            await asyncio.sleep(0)
+        queue.finish()
+        assert [line for turn in turns for line in turn] == lines
+        assert [len(turn) for turn in turns] == [4, 4, 4, 8]
+        await asyncio.sleep(0)
+        queue.add(lines[:1])
+        assert turns[-1] == lines[:1]
+
+    asyncio.run(body())

@@ -28,6 +28,7 @@ from pathlib import Path
 
 from bgp.speaker.exabgp import child_command
 from bgp.speaker.exabgp.child_command import START_TIMEOUT, readable
+from bgp.speaker.exabgp.portions import Portions
 from libcalico.errors import MuslinError
 from libcalico.process import tasks
 
@@ -52,6 +53,7 @@ class Child:
         self, process: asyncio.subprocess.Process, on_lines: OnLines, on_end: OnEnd, admit: Admit
     ):
         self._process, self._on_lines, self._on_end = process, on_lines, on_end
+        self._said = Portions(lambda lines: on_lines(lines, []))
         self._admit = admit
         self._loop = asyncio.get_running_loop()
         self._to_exabgp = self._from_exabgp = self._log_fd = -1
@@ -173,7 +175,7 @@ class Child:
                     lines[descriptor] = whole
                 api, logged = self._admit(lines[self._from_exabgp]), lines[self._log_fd]
                 if api or logged:
-                    self._loop.call_soon_threadsafe(self._on_lines, api, logged)
+                    self._loop.call_soon_threadsafe(self._hand_over, api, logged)
         except RuntimeError:
             return  # the loop is closed: the agent is going
         try:
@@ -181,8 +183,14 @@ class Child:
         except RuntimeError:
             pass
 
+    def _hand_over(self, api: list[bytes], logged: list[bytes]) -> None:
+        if logged:
+            self._on_lines([], logged)
+        self._said.add(api)
+
     def _finish(self) -> None:
         self._kill()
+        self._said.finish()
         for descriptor in (self._from_exabgp, self._to_exabgp, self._log_fd):
             os.close(descriptor)
         self._to_exabgp = -1
