@@ -18,6 +18,7 @@ import logging
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from bgp.decide.routing import Best, BestPath
 from bgp.speaker.interface import IPNetwork
 from libcalico.local import framing, node_api
 from libcalico.local.frames import ProtocolError
@@ -37,7 +38,7 @@ class Publisher:
         self, socket_path: Path, on_message: Callable[[node_api.Message], None] | None = None
     ) -> None:
         self._path, self.on_message = socket_path, on_message
-        self.current: dict[IPNetwork, node_api.Path] = {}
+        self.current: dict[IPNetwork, BestPath] = {}
         self._pending: dict[IPNetwork, None] = {}
         self._complete = False
         self._told_complete = False
@@ -45,7 +46,7 @@ class Publisher:
         self.connected = False
         self.on_connected: Callable[[], None] = lambda: None
 
-    def publish(self, changes: Iterable[tuple[IPNetwork, node_api.Path | None]]) -> None:
+    def publish(self, changes: Iterable[Best]) -> None:
         """New best paths; None: the prefix has none any more."""
         for prefix, path in changes:
             if path is None:
@@ -101,6 +102,7 @@ class Publisher:
             self._wake.clear()  # before what is said: more may come while felix does not read
             while self._pending:
                 await connection.send(self._batch())
+            self._pending.clear()  # an emptied table keeps the room of all that it ever had
             if self._complete and not self._told_complete:
                 await connection.send(node_api.PathsEnd())
                 self._told_complete = True
@@ -118,6 +120,12 @@ class Publisher:
         for prefix in prefixes:
             del self._pending[prefix]
         return node_api.Paths(
-            updated=[path for prefix in prefixes if (path := self.current.get(prefix))],
+            updated=[
+                _told(prefix, path) for prefix in prefixes if (path := self.current.get(prefix))
+            ],
             withdrawn=[str(prefix) for prefix in prefixes if prefix not in self.current],
         )
+
+
+def _told(prefix: IPNetwork, path: BestPath) -> node_api.Path:
+    return node_api.Path(str(prefix), list(path.next_hops), path.origin, path.peer)

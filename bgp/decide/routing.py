@@ -13,7 +13,9 @@ is offered. A change costs what it touches; changed terms cost one pass over all
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from itertools import islice
+from typing import NamedTuple
 
 from bgp.routes import message_size
 from bgp.routes.bestpath import Candidate
@@ -22,12 +24,26 @@ from bgp.routes.import_policy import ImportPolicy
 from bgp.routes.local_routes import Kind
 from bgp.routes.rib import Rib
 from bgp.speaker.interface import IPAddress, IPNetwork, Route
-from libcalico.local import node_api
 
 SHOWN = 20
 """Routes that are named one by one in conditions; `NAMED`: those of one condition."""
 NAMED = 3
-Best = tuple[IPNetwork, node_api.Path | None]
+_TOGETHER = 1000
+"""Changes that are published at once: a list of all would be as large as a table that goes."""
+
+
+class BestPath(NamedTuple):
+    """What felix is told of a prefix, all but the prefix: equal ones are one object.
+
+    See `libcalico.local.node_api.Path` for the fields.
+    """
+
+    next_hops: tuple[str, ...]
+    origin: str
+    peer: str
+
+
+Best = tuple[IPNetwork, BestPath | None]
 
 
 class Routing:
@@ -35,7 +51,7 @@ class Routing:
 
     def __init__(
         self,
-        current: Mapping[IPNetwork, node_api.Path],
+        current: Mapping[IPNetwork, BestPath],
         publish: Callable[[Iterable[Best]], None],
     ) -> None:
         self.intake = ImportPolicy()
@@ -50,7 +66,7 @@ class Routing:
         """Routes of nodes that this reflector does not pass on, because no pool covers them."""
         self._current, self._publish = current, publish
         self._kept_here: frozenset[IPNetwork] = frozenset()
-        self._fixed: dict[IPNetwork, node_api.Path] = {}
+        self._fixed: dict[IPNetwork, BestPath] = {}
         self._all: set[Route] = set()
         self._changed = False
 
@@ -68,10 +84,7 @@ class Routing:
 
     def fix(self, gateways: Mapping[IPNetwork, IPAddress]) -> None:
         """Ways that the operator named (`reachableBy`): destination -> next hop."""
-        fixed = {
-            net: node_api.Path(str(net), [str(hop)], origin="external", peer=str(hop))
-            for net, hop in gateways.items()
-        }
+        fixed = {net: BestPath((str(hop),), "external", str(hop)) for net, hop in gateways.items()}
         dirty = {
             net
             for net in fixed.keys() | self._fixed.keys()
@@ -106,9 +119,12 @@ class Routing:
             best = self.rib.best(prefix)
             path = self._fixed.get(prefix)
             if path is None and prefix not in self._kept_here:
-                path = best_path(prefix, best)
+                path = best_path(best)
             if path != self._current.get(prefix):
                 changes.append((prefix, path))
+                if len(changes) == _TOGETHER:
+                    self._publish(changes)
+                    changes = []
             self._offer(prefix, best[0] if best else None)
         if changes:
             self._publish(changes)
@@ -178,15 +194,19 @@ class Routing:
         return frozenset(self._all)
 
 
-def best_path(prefix: IPNetwork, best: list[Candidate]) -> node_api.Path | None:
+def best_path(best: list[Candidate]) -> BestPath | None:
     """The best path of a prefix for felix: all equal next hops of one kind of origin."""
     if not best:
         return None
     first = best[0].source
-    hops = {each.next_hop for each in best if each.source.in_cluster == first.in_cluster}
-    return node_api.Path(
-        prefix=str(prefix),
-        next_hops=[str(hop) for hop in sorted(hops, key=lambda hop: (hop.version, int(hop)))],
-        origin="node" if first.in_cluster else "external",
-        peer=str(first.peer),
+    hops = frozenset(each.next_hop for each in best if each.source.in_cluster == first.in_cluster)
+    return _best_path(hops, first.in_cluster, first.peer)
+
+
+@lru_cache(maxsize=4096)
+def _best_path(hops: frozenset[IPAddress], in_cluster: bool, peer: IPAddress) -> BestPath:
+    return BestPath(
+        next_hops=tuple(str(hop) for hop in sorted(hops, key=lambda hop: (hop.version, int(hop)))),
+        origin="node" if in_cluster else "external",
+        peer=str(peer),
     )

@@ -14,6 +14,7 @@ from ipaddress import ip_network
 
 from bgp.cluster.view import ClusterView
 from bgp.routes.filters import community
+from bgp.routes.prefix_search import lies_in
 from bgp.speaker.interface import IPNetwork
 
 _VALUE = re.compile(r"\d+:\d+(:\d+)?")
@@ -30,7 +31,7 @@ class Tags:
         """The communities of a route."""
         communities: dict[str, None] = {}
         for cidr, values in self.entries:
-            if cidr.version == prefix.version and prefix.subnet_of(cidr):  # type: ignore[arg-type]
+            if lies_in(prefix, cidr):
                 communities.update(dict.fromkeys(values))
         return tuple(communities)
 

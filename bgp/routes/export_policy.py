@@ -34,6 +34,7 @@ from bgp.routes.communities import Tags
 from bgp.routes.filters import Rules, Subject
 from bgp.routes.import_policy import GRACEFUL_SHUTDOWN
 from bgp.routes.local_routes import Kind
+from bgp.routes.prefix_search import lies_in
 from bgp.speaker.interface import Family, IPAddress, IPNetwork, Route
 
 SECOND_HAND_MED = 100
@@ -104,7 +105,7 @@ def _not_back(
     """Those peers to which a path with us as next hop does not lead in a circle (OFF-5)."""
     if manner.internal or not path.source.internal or terms.interface(path.next_hop):
         return peers
-    if any(pool.tunnelled and _inside(prefix, pool.cidr) for pool in terms.pools):
+    if any(pool.tunnelled and lies_in(prefix, pool.cidr) for pool in terms.pools):
         return peers
     return frozenset(peer for peer in peers if not terms.interface(peer))
 
@@ -165,13 +166,13 @@ def _subject(
 
 
 def _by_default(prefix: IPNetwork, own: Kind | None, terms: Terms) -> bool:
-    if any(not pool.exported and _inside(prefix, pool.cidr) for pool in terms.pools):
+    if any(not pool.exported and lies_in(prefix, pool.cidr) for pool in terms.pools):
         return False
     if own in (Kind.BLOCK, Kind.HOST, Kind.SERVICE):
         return True
-    if terms.cluster_id and any(_inside(prefix, network) for network in terms.services):
+    if terms.cluster_id and any(lies_in(prefix, network) for network in terms.services):
         return True
-    return any(_inside(prefix, pool.cidr) for pool in terms.pools)
+    return any(lies_in(prefix, pool.cidr) for pool in terms.pools)
 
 
 def unreflected(prefix: IPNetwork, path: Candidate, terms: Terms) -> bool:
@@ -181,7 +182,7 @@ def unreflected(prefix: IPNetwork, path: Candidate, terms: Terms) -> bool:
     """
     if not terms.cluster_id or not path.source.in_cluster or _by_default(prefix, None, terms):
         return False
-    return not any(not pool.exported and _inside(prefix, pool.cidr) for pool in terms.pools)
+    return not any(not pool.exported and lies_in(prefix, pool.cidr) for pool in terms.pools)
 
 
 def _local_pref(
@@ -218,7 +219,3 @@ def _second_hand(route: Route, path: Candidate, manner: Manner, terms: Terms) ->
         originator, clusters = reflection.marks(path, terms.cluster_id)
         route = replace(route, originator_id=originator, cluster_list=clusters)
     return route
-
-
-def _inside(prefix: IPNetwork, network: IPNetwork) -> bool:
-    return prefix.version == network.version and prefix.subnet_of(network)  # type: ignore[arg-type]

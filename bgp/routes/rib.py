@@ -18,25 +18,16 @@ what it touches.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from itertools import islice
 
 from bgp.routes import bestpath
 from bgp.routes.bestpath import Candidate, Source
-from bgp.routes.peer_table import PathKey, PeerTable, only_loops
-from bgp.speaker.interface import Family, IPAddress, IPNetwork, PathsReceived
+from bgp.routes.peer_table import Entry, PeerTable, only_loops
+from bgp.routes.prefix_search import inside
+from bgp.speaker.interface import Announced, Family, IPAddress, IPNetwork, PathsReceived
+from bgp.speaker.path_keys import PathKey, path_id_of, path_key, prefix_of
 
-_WALK = 256
-"""Networks of at most so many addresses are looked up piece by piece, larger ones searched."""
 Judge = Callable[[IPNetwork, Candidate], Candidate | str]
-
-
-@dataclass(slots=True)
-class _Entry:
-    """A path as it came, and as it is used; None: refused."""
-
-    raw: Candidate
-    used: Candidate | None
 
 
 class Rib:
@@ -44,7 +35,7 @@ class Rib:
 
     def __init__(self, judge: Judge = only_loops) -> None:
         self.judge = judge
-        self._paths: dict[IPNetwork, dict[tuple[IPAddress, int], _Entry]] = {}
+        self._paths: dict[IPNetwork, tuple[Entry, ...]] = {}
         self._peers: dict[IPAddress, PeerTable] = {}
         self.own: frozenset[IPAddress] = frozenset()
         self._unresolved: frozenset[IPAddress] = frozenset()
@@ -54,120 +45,132 @@ class Rib:
     def update(self, received: PathsReceived, source: Source) -> set[IPNetwork]:
         """Apply one UPDATE. A refused path replaces the old one, too."""
         dirty: set[IPNetwork] = set()
-        table = self._peers.setdefault(received.peer, PeerTable())
+        table = self._peers.setdefault(received.peer, PeerTable(received.peer))
         for gone in received.withdrawn:
-            self._remove(received.peer, table, (gone.prefix, gone.path_id), dirty)
+            self._remove(table, gone.prefix, gone.path_id, dirty)
+        before: Announced | None = None
         for each in received.announced:
-            key = (each.prefix, each.path_id)
-            raw = Candidate(source, each.next_hop, received.attributes, each.path_id)
-            table.keys.add(key)
-            table.stale.discard(key)
-            paths = self._paths.setdefault(each.prefix, {})
-            entry = paths.get((received.peer, each.path_id))
-            if entry is None or entry.raw != raw:
-                if entry is None:
-                    entry = paths[received.peer, each.path_id] = _Entry(raw, None)
-                else:
-                    self._count(entry.raw.next_hop, -1)
-                self._count(raw.next_hop, 1)
-                entry.raw = raw
-                if self._judge(entry, key, table):
-                    dirty.add(each.prefix)
+            hop, path_id = each.next_hop, each.path_id
+            if before is None or hop is not before.next_hop or path_id != before.path_id:
+                raw = table.shared(Candidate(source, hop, received.attributes, path_id))
+            before = each
+            if self._learn(each.prefix, raw, table):
+                dirty.add(each.prefix)
         return dirty
 
-    def _judge(self, entry: _Entry, key: PathKey, table: PeerTable) -> bool:
-        """Judge a path; returns whether what is used differs now."""
-        verdict = self.judge(key[0], entry.raw)
+    def _held(self, peer: IPAddress) -> PeerTable:
+        return self._peers.get(peer) or PeerTable(peer)
+
+    def _learn(self, prefix: IPNetwork, raw: Candidate, table: PeerTable) -> bool:
+        """Take a path as it came; returns whether what is used differs now."""
+        key = path_key(prefix, raw.path_id)
+        table.keys.add(key)
+        table.stale.discard(key)
+        old = self._entry(prefix, raw.source.peer, raw.path_id)
+        if old is not None:
+            if old.raw == raw:
+                return False
+            self._count(old.raw.next_hop, -1)
+        self._count(raw.next_hop, 1)
+        return self._judge(prefix, raw, old, table)
+
+    def _entry(self, prefix: IPNetwork, peer: IPAddress, path_id: int) -> Entry | None:
+        for entry in self._paths.get(prefix, ()):
+            if entry.of(peer, path_id):
+                return entry
+        return None
+
+    def _judge(
+        self, prefix: IPNetwork, raw: Candidate, old: Entry | None, table: PeerTable
+    ) -> bool:
+        """Judge a path in the place of `old`; returns whether what is used differs now."""
+        verdict, key = self.judge(prefix, raw), path_key(prefix, raw.path_id)
         if isinstance(verdict, str):
             self.rejected += table.refuse(key, verdict)
             used = None
         else:
             table.accept(key)
             used = verdict
-        changed, entry.used = used != entry.used, used
+        before = old.used if old is not None else None
+        changed = used is not before and used != before
+        if changed or old is None or old.raw is not raw:
+            self._put(prefix, old, table.alone(raw, used))
         return changed
+
+    def _put(self, prefix: IPNetwork, old: Entry | None, new: tuple[Entry, ...]) -> None:
+        """Hold `new` in the place of `old`."""
+        rest = tuple([each for each in self._paths.get(prefix, ()) if each is not old])
+        if rest or new:
+            self._paths[prefix] = rest + new  # one of them alone stays the same object
+        else:
+            del self._paths[prefix]
 
     def judge_again(self, prefixes: Iterable[IPNetwork] | None = None) -> set[IPNetwork]:
         """The rules changed, for these prefixes (None: for all)."""
         dirty = set()
         for prefix in list(self._paths) if prefixes is None else prefixes:
-            for (peer, path_id), entry in self._paths.get(prefix, {}).items():
-                if self._judge(entry, (prefix, path_id), self._peers[peer]):
+            for entry in self._paths.get(prefix, ()):
+                if self._judge(prefix, entry.raw, entry, self._peers[entry.raw.source.peer]):
                     dirty.add(prefix)
         return dirty
 
     def source_changed(self, source: Source) -> set[IPNetwork]:
         """A session's properties changed: judge its paths again."""
         dirty = set()
-        table = self._peers.get(source.peer, PeerTable())
+        table = self._held(source.peer)
         for key in table.keys:
-            entry = self._paths[key[0]][source.peer, key[1]]
-            raw = entry.raw
-            entry.raw = Candidate(source, raw.next_hop, raw.attributes, raw.path_id)
-            if self._judge(entry, key, table):
-                dirty.add(key[0])
+            prefix = prefix_of(key)
+            entry = self._entry(prefix, source.peer, path_id_of(key))
+            assert entry is not None
+            raw = Candidate(source, entry.raw.next_hop, entry.raw.attributes, entry.raw.path_id)
+            if self._judge(prefix, table.shared(raw), entry, table):
+                dirty.add(prefix)
         return dirty
 
     def inside(self, network: IPNetwork) -> list[IPNetwork]:
         """The prefixes of the table that are `network` or lie inside it."""
-        if network.num_addresses > _WALK:
-            return [
-                prefix
-                for prefix in self._paths
-                if prefix.version == network.version and prefix.subnet_of(network)  # type: ignore[arg-type]
-            ]
-        lengths = range(network.prefixlen, network.max_prefixlen + 1)
-        return [
-            subnet
-            for length in lengths
-            for subnet in network.subnets(new_prefix=length)
-            if subnet in self._paths
-        ]
+        return inside(self._paths, network)
 
     def mark_stale(self, peer: IPAddress, family: Family) -> None:
         """Mark all paths of the peer and family as stale."""
-        table = self._peers.get(peer)
-        if table is not None:
-            table.stale |= {key for key in table.keys if Family.of(key[0]) is family}
+        table = self._held(peer)
+        table.stale |= {key for key in table.keys if Family.of(prefix_of(key)) is family}
 
     def sweep(self, peer: IPAddress, family: Family) -> set[IPNetwork]:
         """Drop what is still stale of the peer and family."""
-        table = self._peers.get(peer)
-        return self._drop(peer, table, table.stale if table else (), family)
+        table = self._held(peer)
+        return self._drop(table, table.stale, family)
 
     def drop(self, peer: IPAddress, family: Family | None = None) -> set[IPNetwork]:
         """Drop all paths of the peer (and family)."""
-        table = self._peers.get(peer)
-        return self._drop(peer, table, table.keys if table else (), family)
+        table = self._held(peer)
+        return self._drop(table, table.keys, family)
 
     def _drop(
-        self,
-        peer: IPAddress,
-        table: PeerTable | None,
-        keys: Iterable[PathKey],
-        family: Family | None,
+        self, table: PeerTable, keys: Iterable[PathKey], family: Family | None
     ) -> set[IPNetwork]:
         dirty: set[IPNetwork] = set()
-        if table is not None:
-            for key in [key for key in keys if family in (None, Family.of(key[0]))]:
-                self._remove(peer, table, key, dirty)
-            if not table.keys:
-                del self._peers[peer]
+        for key in [key for key in keys if family in (None, Family.of(prefix_of(key)))]:
+            self._remove(table, prefix_of(key), path_id_of(key), dirty)
+        if not table.keys:
+            self._peers.pop(table.peer, None)
+        if len(dirty) > len(self._paths):
+            self._paths = dict(self._paths)  # the old one keeps the room of all that it ever had
         return dirty
 
     def _remove(
-        self, peer: IPAddress, table: PeerTable, key: PathKey, dirty: set[IPNetwork]
+        self, table: PeerTable, prefix: IPNetwork, path_id: int, dirty: set[IPNetwork]
     ) -> None:
-        if key not in table.keys:
+        entry = self._entry(prefix, table.peer, path_id)
+        if entry is None:
             return
+        key = path_key(prefix, path_id)
         table.keys.discard(key)
         table.stale.discard(key)
         table.accept(key)
-        paths = self._paths[key[0]]
-        self._count(paths.pop((peer, key[1])).raw.next_hop, -1)
-        if not paths:
-            del self._paths[key[0]]
-        dirty.add(key[0])
+        self._count(entry.raw.next_hop, -1)
+        self._put(prefix, entry, ())
+        dirty.add(prefix)
 
     def _count(self, hop: IPAddress, more: int) -> None:
         count = self._hops.get(hop, 0) + more
@@ -189,7 +192,7 @@ class Rib:
         return {
             prefix
             for prefix, paths in self._paths.items()
-            if any(each.raw.next_hop in changed for each in paths.values())
+            if any(each.raw.next_hop in changed for each in paths)
         }
 
     def best(self, prefix: IPNetwork) -> list[Candidate]:
@@ -201,7 +204,7 @@ class Rib:
         paths = self._paths.get(prefix)
         if not paths:
             return []
-        used = (entry.used for entry in paths.values())
+        used = (entry.used for entry in paths)
         return bestpath.select(
             each
             for each in used
@@ -211,7 +214,7 @@ class Rib:
     def taken(self, prefix: IPNetwork) -> list[Candidate]:
         """All paths of a prefix that are not refused: the best first, the others by peer."""
         best = self.best(prefix)
-        used = [each.used for each in self._paths.get(prefix, {}).values() if each.used]
+        used = [each.used for each in self._paths.get(prefix, ()) if each.used]
         rest = sorted(used, key=lambda each: (str(each.source.peer), each.path_id))
         return [*best, *(each for each in rest if each not in best)]
 
@@ -221,12 +224,11 @@ class Rib:
 
     def of(self, peer: IPAddress) -> set[IPNetwork]:
         """The prefixes that a peer offers."""
-        table = self._peers.get(peer)
-        return {prefix for prefix, _ in table.keys} if table else set()
+        return {prefix_of(key) for key in self._held(peer).keys}
 
     def offered_by(self, prefix: IPNetwork) -> set[IPAddress]:
         """The peers that offer a prefix, refused paths left out."""
-        return {peer for (peer, _), each in self._paths.get(prefix, {}).items() if each.used}
+        return {each.raw.source.peer for each in self._paths.get(prefix, ()) if each.used}
 
     def peers(self) -> set[IPAddress]:
         """All peers that have a path here."""
@@ -234,16 +236,15 @@ class Rib:
 
     def count(self, peer: IPAddress) -> tuple[int, int]:
         """How many paths of a peer there are, and how many of them are stale."""
-        table = self._peers.get(peer)
-        return (len(table.keys), len(table.stale)) if table else (0, 0)
+        table = self._held(peer)
+        return len(table.keys), len(table.stale)
 
     def refused(self, peer: IPAddress) -> tuple[int, int]:
         """How many paths of a peer are not taken: for a fault, and because they are loops."""
-        table = self._peers.get(peer)
-        return (len(table.faults), len(table.loops)) if table else (0, 0)
+        table = self._held(peer)
+        return len(table.faults), len(table.loops)
 
     def faults(self, peer: IPAddress, most: int) -> dict[IPNetwork, str]:
         """The first so many prefixes that are not taken for a fault, and why. Costs `most`."""
-        table = self._peers.get(peer)
-        some = islice(table.faults.items(), most) if table else ()
-        return {key[0]: why for key, why in some}
+        some = islice(self._held(peer).faults.items(), most)
+        return {prefix_of(key): why for key, why in some}

@@ -23,10 +23,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from ipaddress import IPv4Network, ip_network
+from ipaddress import ip_network
 
 from bgp.cluster.view import ClusterView
 from bgp.routes.bestpath import Candidate
+from bgp.routes.prefix_search import lies_in
 from bgp.speaker.interface import IPAddress, IPNetwork
 
 _NEVER = (
@@ -63,7 +64,7 @@ class Facts:
 def refusal(prefix: IPNetwork, path: Candidate, facts: Facts) -> str:
     """Why a path is not believed; empty if it is."""
     for network, word in _NEVER:
-        if _inside(prefix, network):
+        if lies_in(prefix, network):
             return f"it is {word}"
     single = prefix.prefixlen == prefix.max_prefixlen
     if single and prefix.network_address in facts.own:
@@ -78,7 +79,7 @@ def refusal(prefix: IPNetwork, path: Candidate, facts: Facts) -> str:
         return ""
     if prefix.prefixlen == 0:
         return "a node of the cluster may not announce a default route"
-    if not owners and any(_inside(prefix, network) for network in facts.services):
+    if not owners and any(lies_in(prefix, network) for network in facts.services):
         return ""
     name = path.source.node
     if name in owners:
@@ -102,7 +103,7 @@ def doubt(prefix: IPNetwork, path: Candidate, facts: Facts | None) -> str:
         return "it is the broadcast address"
     if facts is None:
         return ""
-    if _inside(prefix, _RESERVED) and not any(_inside(prefix, pool) for pool in facts.pools):
+    if lies_in(prefix, _RESERVED) and not any(lies_in(prefix, pool) for pool in facts.pools):
         return f"it lies in {_RESERVED}, which is reserved, and in no IPPool"
     address = prefix.network_address
     if prefix.prefixlen == prefix.max_prefixlen and address in facts.neighbours:
@@ -126,7 +127,7 @@ def neighbours_of(
 
 def _in_own(prefix: IPNetwork, facts: Facts) -> bool:
     return any(
-        _inside(prefix, cidr)
+        lies_in(prefix, cidr)
         for cidr, state in facts.view.affinities.items()
         if state == "confirmed"
     )
@@ -135,9 +136,3 @@ def _in_own(prefix: IPNetwork, facts: Facts) -> bool:
 def _next_hop_owns(path: Candidate, names: Collection[str], facts: Facts) -> bool:
     """Whether the next hop is one of these nodes (RFC 4456: a reflector keeps it)."""
     return any(path.next_hop in facts.addresses.get(name, ()) for name in names)
-
-
-def _inside(prefix: IPNetwork, network: IPNetwork) -> bool:
-    if isinstance(prefix, IPv4Network) is not isinstance(network, IPv4Network):
-        return False
-    return prefix.subnet_of(network)  # type: ignore[arg-type]

@@ -56,7 +56,7 @@ class Cluster:
     def table(self, name: str) -> dict[str, list[str]]:
         """What a node's felix is told."""
         current = self.agents[name].publisher.current
-        return {path.prefix: path.next_hops for path in current.values()}
+        return {str(prefix): list(path.next_hops) for prefix, path in current.items()}
 
     async def stop(self) -> None:
         for task in self.tasks:

@@ -14,9 +14,10 @@ import pytest
 
 from bgp.agent import publish
 from bgp.agent.publish import Publisher
+from bgp.decide.routing import BestPath
 from libcalico.local import framing, node_api
 from libcalico.local.listening import serve_unix
-from libcalico.local.node_api import Path as BestPath
+from libcalico.local.node_api import Path as ToldPath
 from libcalico.local.node_api import Paths, PathsBegin, PathsEnd, RefusedPath
 from tests.support.patience import HANG
 
@@ -29,7 +30,7 @@ class Felix:
 
     path: Path
     heard: list[Any] = field(default_factory=list)
-    table: dict[str, BestPath] = field(default_factory=dict)
+    table: dict[str, ToldPath] = field(default_factory=dict)
     connection: framing.Connection | None = None
 
     async def hear(self, connection: framing.Connection) -> None:
@@ -67,7 +68,7 @@ async def running(publisher: Publisher) -> AsyncIterator[None]:
 
 def change(number: int, hop: str | None = "10.0.0.2") -> tuple[Any, BestPath | None]:
     net = ip_network(f"10.{65 + number // 256}.{number % 256}.0/24")
-    return net, BestPath(str(net), [hop]) if hop else None
+    return net, BestPath((hop,), "node", "") if hop else None
 
 
 @pytest.fixture
@@ -138,9 +139,8 @@ async def test_many_next_hops_still_fit_into_frames(path: Path) -> None:
     """5000 prefixes with 64 next hops each: more than one frame could hold."""
     felix, publisher = Felix(path), Publisher(path)
     hops = [f"2001:db8:1111:2222:3333:4444:5555:{0x1000 + number:x}" for number in range(64)]
-    publisher.publish(
-        (net, BestPath(str(net), hops)) for net, _ in (change(number) for number in range(5000))
-    )
+    wide = BestPath(tuple(hops), "node", "")
+    publisher.publish((net, wide) for net, _ in (change(number) for number in range(5000)))
     publisher.complete()
     async with running(publisher), await serve_unix(path, felix.hear):
         await felix.until(lambda: PathsEnd in felix.kinds)
@@ -151,7 +151,7 @@ async def test_what_comes_and_goes_while_felix_is_away_costs_nothing() -> None:
     publisher = Publisher(Path("/nonexistent/node.sock"))
     for number in range(5000):
         net = ip_network((10 << 24 | number << 8, 24))
-        publisher.publish([(net, BestPath(str(net), ["10.0.0.2"], origin="node", peer="10.0.0.2"))])
+        publisher.publish([(net, BestPath(("10.0.0.2",), origin="node", peer="10.0.0.2"))])
         publisher.publish([(net, None)])
     assert publisher.current == {}
     assert publisher._pending == {}

@@ -219,3 +219,16 @@ def test_after_a_restart_the_table_is_the_new_session_alone(
     assert {net for net in NETS if now.get(net) != last.get(net)} <= dirty
     assert now == picture(fresh)
     assert rib.prefixes() == fresh.prefixes()
+
+
+def test_prefixes_that_differ_in_nothing_else_share_what_is_held() -> None:
+    """A table of equal paths costs the prefixes and no object more, whatever the messages were."""
+    rib = Rib()
+    take(rib, said(0, [(0, 0), (1, 0)]))
+    take(rib, said(0, [(2, 0)]))
+    assert len({id(held) for held in rib._paths.values()}) == 1
+    assert rib._peers[PEERS[0]].keys == set(NETS[:3])
+    rib.judge = lambda _, path: "unwanted " + str(path.path_id)
+    rib.judge_again()
+    assert len({id(held) for held in rib._paths.values()}) == 1
+    assert len({id(why) for why in rib._peers[PEERS[0]].faults.values()}) == 1

@@ -8,13 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bgp.cluster.view import PoolView
-from bgp.decide.routing import Routing
+from bgp.decide.routing import BestPath, Routing
 from bgp.routes.audiences import Manner, audiences
 from bgp.routes.export_policy import Terms
 from bgp.routes.local_routes import Kind
 from bgp.routes.validity import Facts
 from bgp.speaker.interface import Announced, Attributes, Family, IPAddress, PathsReceived, Withdrawn
-from libcalico.local import node_api
 from tests.bgp.make import claim, net, source, view_of
 
 NETS = [net(f"10.65.{number}.0/26") for number in range(1, 4)] + [net("10.65.2.5/32")]
@@ -36,7 +35,7 @@ class World:
     """A `Routing` with a felix that remembers, and the settings by number."""
 
     def __init__(self) -> None:
-        self.felix: dict[Any, node_api.Path] = {}
+        self.felix: dict[Any, BestPath] = {}
         self.routing = Routing(self.felix, self.hear)
         self.view = view_of()
 
@@ -84,12 +83,12 @@ class World:
         other.routing.intake.facts = mine.intake.facts
         for peer in SOURCES:
             for prefix in NETS:
-                for (address, _), entry in mine.rib._paths.get(prefix, {}).items():
-                    if address == peer.peer:
-                        raw = entry.raw
+                for entry in mine.rib._paths.get(prefix, ()):
+                    raw = entry.raw
+                    if raw.source.peer == peer.peer:
                         announced = (Announced(prefix, raw.next_hop),)
                         other.routing.rib.update(
-                            PathsReceived(address, raw.attributes, announced), raw.source
+                            PathsReceived(peer.peer, raw.attributes, announced), raw.source
                         )
         other.routing._fixed = dict(mine._fixed)
         other.routing.terms = mine.terms
@@ -132,7 +131,7 @@ def test_services_are_not_routed_to_other_nodes() -> None:
 def test_reachable_by() -> None:
     world = World()
     world.act(("fix", 1, 0))
-    assert world.felix[net("10.9.9.9/32")].next_hops == [str(SOURCES[1].peer)]
+    assert world.felix[net("10.9.9.9/32")].next_hops == (str(SOURCES[1].peer),)
     assert world.felix[net("10.9.9.9/32")].origin == "external"
     world.act(("fix", 0, 0))
     assert world.felix == {}

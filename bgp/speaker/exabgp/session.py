@@ -17,11 +17,11 @@ from bgp.speaker.interface import (
     EndOfRib,
     Family,
     IPAddress,
-    IPNetwork,
     PathsReceived,
     Peer,
     PeerOpen,
 )
+from bgp.speaker.path_keys import PathKey, path_key
 from bgp.speaker.wire import Decoder
 
 FAULT_PAUSE = 10.0
@@ -53,7 +53,7 @@ class Session:
     opened: PeerOpen | None = None
     ending: Ending | None = None
     _decoder: Decoder | None = None
-    _paths: set[tuple[IPNetwork, int]] = field(default_factory=set)
+    _paths: set[PathKey] = field(default_factory=set)
     _quiet_until: float = 0.0
 
     @property
@@ -105,6 +105,7 @@ class Session:
             detail = f"more than {self.peer.max_prefixes} paths"
             ending = Ending(DownReason.LIMIT, detail, 6, 1)
             update.events.clear()
+            self._paths.clear()
         words = "; ".join(update.faults)
         if words and (now := time.monotonic()) >= self._quiet_until:
             self._quiet_until = now + FAULT_PAUSE
@@ -127,9 +128,11 @@ class Session:
         for event in events:
             if isinstance(event, PathsReceived):
                 self._paths.difference_update(
-                    [(each.prefix, each.path_id) for each in event.withdrawn]
+                    [path_key(each.prefix, each.path_id) for each in event.withdrawn]
                 )
-                self._paths.update([(each.prefix, each.path_id) for each in event.announced])
+                self._paths.update(
+                    [path_key(each.prefix, each.path_id) for each in event.announced]
+                )
         return len(self._paths) > limit
 
 

@@ -1,0 +1,35 @@
+"""Which prefixes lie inside a network. Pure. Tested in tests/bgp/test_validity.py."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from bgp.speaker.interface import IPNetwork
+
+_WALK = 256
+"""Networks of at most so many addresses are looked up piece by piece, larger ones searched."""
+
+
+def lies_in(prefix: IPNetwork, network: IPNetwork) -> bool:
+    """Whether a prefix is `network` or lies inside it.
+
+    As `subnet_of`, which leaves a dict and an address more at every prefix that it looks at.
+    """
+    return (
+        prefix.version == network.version
+        and prefix.prefixlen >= network.prefixlen
+        and prefix.network_address in network
+    )
+
+
+def inside(prefixes: Collection[IPNetwork], network: IPNetwork) -> list[IPNetwork]:
+    """The prefixes that are `network` or lie inside it."""
+    if network.num_addresses > _WALK:
+        return [prefix for prefix in prefixes if lies_in(prefix, network)]
+    lengths = range(network.prefixlen, network.max_prefixlen + 1)
+    return [
+        subnet
+        for length in lengths
+        for subnet in network.subnets(new_prefix=length)
+        if subnet in prefixes
+    ]
