@@ -7,6 +7,8 @@ table      routes of a router, from its first UPDATE to the last in the node's k
 mesh       nodes with bgp and ExaBGP as full mesh, started at once: until each knows the blocks of
            all; peer: the same with BIRD
 reflector  bgp reflects between clients that run BIRD; peer: BIRD reflects between the same
+flood      a router offers more routes than the limit of one peer: memory of bgp until the cut, and
+           half a minute later
 
 Counts are reduced: 10,000 routes, 10 nodes, 10 clients; --full takes 50,000 routes too, 500 clients,
 and as many nodes up to 100 as memory holds (said on standard error); --nodes and --clients say it
@@ -22,12 +24,12 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from tests.bench import _bgp_many, _bgp_table, _ending
+from tests.bench import _bgp_flood, _bgp_many, _bgp_table, _ending
 from tests.bench._felix_world import Json
 from tests.bench._reporting import add_arguments, conclude
 from tests.bench.felix import say, table
 
-PARTS = ("claim", "table", "mesh", "reflector")
+PARTS = ("claim", "table", "mesh", "reflector", "flood")
 
 
 def measure(parts: Sequence[str], full: bool, nodes: int, clients: int, patience: float) -> Json:
@@ -38,6 +40,7 @@ def measure(parts: Sequence[str], full: bool, nodes: int, clients: int, patience
         "table": lambda: {f"{size}": _bgp_table.learn(size) for size in sizes},
         "mesh": lambda: _bgp_many.mesh(_bgp_many.nodes_that_fit(nodes), patience),
         "reflector": lambda: _bgp_many.reflector(clients, patience),
+        "flood": lambda: _bgp_flood.flood(210_000),
     }
     results: Json = {}
     for part in parts:
