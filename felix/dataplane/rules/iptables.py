@@ -17,6 +17,7 @@ from typing import Literal, cast
 
 from felix.dataplane.rules.chain_target import Family
 from felix.dataplane.rules.drift import Drift
+from felix.dataplane.rules.large_chains import LargeChains
 from felix.rules.dispatch import Bins
 from felix.rules.iptables import render_rule, render_rules
 from felix.rules.model import Action, Chain, Rule, TableModel
@@ -43,9 +44,11 @@ class ModelTable:
 
     def __init__(self, table: Table, texts: Texts) -> None:
         self._table, self._texts = table, texts
+        self._large = LargeChains()
 
     def want(self, chain: Chain) -> None:
         """A chain, whole."""
+        self._texts.forget(self._large.now(chain.name, chain.rules))
         text = self._texts.of_bin(chain.rules) if chain.unordered else self._texts.of(chain.rules)
         self._table.want(chain.name, text, unordered=chain.unordered, closed=chain.closed)
 
@@ -55,6 +58,7 @@ class ModelTable:
 
     def unwant(self, name: str) -> None:
         """This chain is not desired any more."""
+        self._texts.forget(self._large.now(name))
         self._table.unwant(name)
 
     def differs(self, name: str) -> bool:
@@ -78,6 +82,10 @@ class Texts:
                 self._known.clear()
             known = self._known[id(rules)] = (rules, tuple(map(self._line, rules)))
         return known[1]
+
+    def forget(self, identity: int) -> None:
+        """Rules with this `id` are no chain's any more."""
+        self._known.pop(identity, None)
 
     def _line(self, rule: Rule) -> str:
         known = self._ahead.pop(id(rule), None)

@@ -24,6 +24,7 @@ from typing import cast
 
 from felix.dataplane.rules.chain_target import Family
 from felix.dataplane.rules.drift import Drift
+from felix.dataplane.rules.large_chains import LargeChains
 from felix.rules import names, nftables
 from felix.rules.dispatch import DIRECTIONS, unknown
 from felix.rules.model import Action, Chain, Rule, TableModel
@@ -48,9 +49,11 @@ class ModelTable:
         self._rules, self._family, self._layer = rules, family, layer
         self._known: dict[int, tuple[tuple[Rule, ...], Packed]] = {}
         self._ahead: dict[int, tuple[Rule, list[Code]]] = {}
+        self._large = LargeChains()
 
     def want(self, chain: Chain) -> None:
         """A chain, whole."""
+        self._known.pop(self._large.now(chain.name, chain.rules), None)
         name = nftables.chain_name(self._layer, chain.name)
         self._rules.want(self._family, name, self.packed(chain.rules))
 
@@ -62,6 +65,7 @@ class ModelTable:
 
     def unwant(self, name: str) -> None:
         """This chain is not desired any more."""
+        self._known.pop(self._large.now(name), None)
         self._rules.unwant(self._family, nftables.chain_name(self._layer, name))
 
     def differs(self, name: str) -> bool:
