@@ -13,7 +13,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from bgp import malloc_trim
 from bgp.agent.agent import Agent, SpeakerBroken
 from bgp.agent.bird_world import AgentWorld
 from bgp.agent.followed import selections
@@ -33,7 +32,7 @@ from libcalico import apiconfig, command_line, parsing
 from libcalico.datastore import UNHURRIED, connect, hosts
 from libcalico.datastore.syncer import Syncer
 from libcalico.errors import InvalidValue, MuslinError
-from libcalico.process import health, logs, paths, process
+from libcalico.process import health, logs, malloc_trim, paths, process
 
 log = logging.getLogger(__name__)
 

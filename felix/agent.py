@@ -41,7 +41,7 @@ from libcalico.datastore.interface import Datastore
 from libcalico.datastore.syncer import Sink, SyncBatch, Syncer
 from libcalico.errors import MuslinError
 from libcalico.model import ResourceKey, WorkloadEndpoint
-from libcalico.process import paths
+from libcalico.process import malloc_trim, paths
 
 STATUS_INTERVAL = 10.0
 LINGER = 0.025
@@ -144,6 +144,7 @@ class Agent:
                 group.create_task(self.services.run())
                 group.create_task(self.reports.alive(store))
                 group.create_task(self.reports.endpoints(store))
+                group.create_task(malloc_trim.give_back())
         finally:
             self.endpoint_status.stop()
             self.objects.readable.close()

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from libcalico import command_line, parsing
 from libcalico.errors import MuslinError
-from libcalico.process import logs, paths, process
+from libcalico.process import logs, malloc_trim, paths, process
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +49,7 @@ def _main() -> int:
     # Threads write the rules; one that is done must not wait 5 ms for the loop to let go.
     sys.setswitchinterval(0.0005)
     process.set_name("calico-felix")
+    malloc_trim.one_arena()
     level = os.environ.get("CALICO_LOG_LEVEL", "INFO")
     form = os.environ.get("CALICO_LOG_FORMAT", "text")
     logs.configure("felix", level, "json" if form == "json" else "text")

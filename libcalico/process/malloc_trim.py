@@ -41,6 +41,6 @@ async def give_back() -> None:
         await asyncio.sleep(PAUSE)
         begun = time.process_time()
         if begun - spent >= WORTH_CPU:
-            trim(0)
+            await asyncio.to_thread(trim, 0)  # tens of milliseconds of hundreds of MiB
             spent = time.process_time()
             log.debug("free memory is given back", extra={"ms": round((spent - begun) * 1000)})

@@ -8,7 +8,7 @@ import sys
 
 STORY = """
 import asyncio, json, threading
-from bgp import malloc_trim
+from libcalico.process import malloc_trim
 
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) * 4
