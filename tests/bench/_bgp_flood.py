@@ -19,7 +19,7 @@ from tests.bgp.world import ROUTER, cluster
 from tests.support.patience import wait_for
 
 GIVEN_BACK = 35.0
-"""Seconds after which `bgp.malloc_trim` has given back what is free."""
+"""Seconds after which `libcalico.process.malloc_trim` has given back what is free."""
 
 
 def flood(size: int, limit: int = DEFAULT_MAX_PREFIXES) -> Json:

@@ -59,9 +59,15 @@ class Store:
 
     def put(self, key: str, value: bytes) -> None:
         """Write one key."""
-        body = {name: base64.b64encode(text).decode() for name, text in
-                (("key", key.encode()), ("value", value))}  # fmt: skip
-        self._server.request("POST", "/v3/kv/put", json.dumps(body))
+        self._ask("put", key=key.encode(), value=value)
+
+    def delete(self, plural: str, name: str) -> None:
+        """Delete a resource without a namespace."""
+        self._ask("deleterange", key=f"{RESOURCES}/{plural}/{name}".encode())
+
+    def _ask(self, what: str, **fields: bytes) -> None:
+        body = {name: base64.b64encode(text).decode() for name, text in fields.items()}
+        self._server.request("POST", f"/v3/kv/{what}", json.dumps(body))
         answer = self._server.getresponse()
         answer.read()
         if answer.status != 200:

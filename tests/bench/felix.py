@@ -12,6 +12,7 @@ restart  SIGKILL, then from the start to ready, and what was written (nothing); 
 idle     CPU and resident memory with this load; peer: a Python that sleeps
 routes   65,536 routes of nodes, cold; then a restart with the same ones; peer: `ip -batch`
 external 8,192 routes of external peers, by which others may be resolved; the same
+cycles   a policy of 10,000 rules comes and goes, ten times (--full: 30): memory, also after a rest
 packets  pod to pod with 0, 100 and 1,000 policies; peer: the same rules written by hand
          (tests/bench/_felix_packets.py)
 
@@ -39,13 +40,13 @@ from typing import Any
 from libcalico.local.framing import connect_unix
 from libcalico.local.node_api import Hello, Paths, PathsBegin, PathsEnd
 from libcalico.local.node_api import Path as BgpPath
-from tests.bench import _felix_packets
+from tests.bench import _felix_cycles, _felix_packets
 from tests.bench._felix_world import Bench, Json, RuleEar, Store, loaded, soon
 from tests.bench._reporting import add_arguments, conclude
 from tests.felix.in_kernel import BACKENDS, NFTABLES
 
 ENDPOINTS, POLICIES, ROUTES = 110, 100, 65_536
-PARTS = ("change", "mixed", "restart", "idle", "routes", "external", "packets")
+PARTS = ("change", "mixed", "restart", "idle", "routes", "external", "cycles", "packets")
 OTHERS_A_SECOND = 20
 READS = {
     "nft": [
@@ -289,7 +290,7 @@ def routes(bench: Bench, count: int, origin: str = "node") -> Json:
 def measure(folder: Path, backend: str, parts: Sequence[str], full: bool) -> Json:
     """All parts on one back end."""
     result: Json = {}
-    alone = [part for part in parts if part != "packets"]
+    alone = [part for part in parts if part not in ("cycles", "packets")]
     if alone:
         with loaded(folder / backend, backend, ENDPOINTS, POLICIES) as bench:
             ear = RuleEar()
@@ -308,6 +309,10 @@ def measure(folder: Path, backend: str, parts: Sequence[str], full: bool) -> Jso
             for part in alone:
                 say(f"{backend}: {part}")
                 result[part] = steps[part]()
+    if "cycles" in parts:
+        say(f"{backend}: cycles")
+        rounds = 30 if full else 10
+        result["cycles"] = _felix_cycles.measure(folder / f"{backend}-cycles", backend, rounds)
     if "packets" in parts:
         say(f"{backend}: packets")
         sizes = (0, 100, 1000) if full else (0, 100)
