@@ -6,7 +6,9 @@ many writes that were.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -16,11 +18,12 @@ from felix.calc.learned_routes import PathTable
 from felix.calc.nodes import NodeFacts
 from felix.config.parameters import Config
 from felix.dataplane.loop import Dataplane
-from felix.reports.reporting import LARGE, Reports, is_kept_alive
+from felix.reports.reporting import LARGE, Reports, Sizes, is_kept_alive
 from libcalico.datastore.leased_values import REWRITE, LeasedValues
 from node.identity import life
 from node.identity.life_sign import Signs
 from tests.support.etcd import Etcd
+from tests.support.patience import HANG, until
 
 pytestmark = pytest.mark.asyncio
 
@@ -98,6 +101,29 @@ async def test_a_sign_that_etcd_lost_is_written_at_once(etcd: Etcd) -> None:
         await reports.give(store, CONFIG, 2.0, False)
         await signs.give()
         assert sorted(etcd.keys(ROOT)) == [f"{ROOT}/{key}" for key in KEYS]
+
+
+async def test_the_loop_of_felix_keeps_its_sign_without_a_write(private_etcd: Etcd) -> None:
+    """And a change of the parameters is followed: a sign of 10 s more is another lease."""
+    config = replace(CONFIG, reporting_interval=0.05)
+    plane = Dataplane(Calculator("n1"), PathTable(), config, lambda: None)
+    plane.calc.nodes.update({f"n{number}": NodeFacts() for number in range(LARGE + 1)})
+    reports = Reports("n1", lambda: config, plane, Sizes(first_report=0.0, timeout=HANG))
+    async with private_etcd.connect() as store:
+        task = asyncio.create_task(reports.alive(store))
+        try:
+            await until(lambda: private_etcd.get(f"{ROOT}/status") is not None)
+            revision = private_etcd.revision()
+            kept = private_etcd.asked("LeaseKeepAlive")
+            await until(lambda: private_etcd.asked("LeaseKeepAlive") >= kept + 5)
+            assert private_etcd.revision() == revision
+            config = replace(config, reporting_ttl=100)
+            reports.configured()
+            await until(lambda: private_etcd.revision() == revision + 1)
+            assert private_etcd.asked("LeaseGrant") == 2
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_openstack_hears_every_sign() -> None:
