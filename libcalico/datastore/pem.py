@@ -132,3 +132,16 @@ def _subject(text: bytes) -> str:
 def identify(context: ssl.SSLContext, material: Material) -> None:
     if material.cert:
         load_identity(context, material.cert, material.key)
+
+
+def context_of(material: Material) -> ssl.SSLContext:
+    """A TLS context for HTTP/2 that trusts the servers that gRPC trusts by the same texts.
+
+    Raises ssl.SSLError.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.set_alpn_protocols(["h2"])
+    context.load_verify_locations(cadata=material.ca.decode())
+    if material.cert and material.key:
+        load_identity(context, material.cert, material.key)
+    return context

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore import connect
 from libcalico.datastore.etcd import connection, direct_call, http2
-from libcalico.datastore.etcd.direct_call import DirectCall, Unanswered
+from libcalico.datastore.etcd.direct_call import DirectCall
 from libcalico.datastore.etcd.http2 import Peer
 from libcalico.datastore.etcd.store import EtcdDatastore
+from libcalico.datastore.etcd.unary import Unanswered
 from libcalico.datastore.interface import ABSENT, CommitConflict, Datastore, Delete, Put
 from libcalico.model import Handle, HandleKey
 from tests.libcalico.test_tls import World, config, ctl_flags, flags

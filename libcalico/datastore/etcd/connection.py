@@ -33,7 +33,6 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from libcalico.apiconfig import DatastoreConfig
-from libcalico.datastore.etcd.direct_call import Unanswered
 from libcalico.datastore.etcd.failures import (
     UNREADABLE,
     NotSent,
@@ -48,6 +47,7 @@ from libcalico.datastore.etcd.login import Login
 from libcalico.datastore.etcd.message_stream import Broken, Stream
 from libcalico.datastore.etcd.outages import Outages
 from libcalico.datastore.etcd.proto import etcd_pb2 as pb
+from libcalico.datastore.etcd.unary import Unanswered
 from libcalico.errors import CertificateProblem, DatastoreUnavailable, InvalidValue
 
 if TYPE_CHECKING:

@@ -4,10 +4,8 @@ Problem: gRPC hands a request to one thread and its answer through two more befo
 has it. That is a millisecond of CPU for one transaction, of six or seven that a pod's start takes
 in all. Here a guarded transaction is written to a connection of its own in the caller's turn, and
 its answer wakes the caller: HTTP/2 (http2.py) and gRPC's framing, as much of them as one unary
-call needs. Headers of an answer are not read: etcd's server sends a message only when the call
-succeeded, and anything else is `Unanswered`. Then the caller asks again through gRPC
-(connection.py), which knows errors, logins and other endpoints. One field alone is looked for in
-the headers that end a call without an answer: whether etcd refused to begin it.
+call needs. What is no answer (unary.py) is `Unanswered`. Then the caller asks again through gRPC
+(connection.py), which knows errors, logins and other endpoints.
 
 Invariants:
   ETX-1  What is not a whole, plain answer to this very call is `Unanswered`, and says whether the
@@ -23,34 +21,12 @@ Tested in tests/libcalico/test_etcd_express.py.
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 
 from libcalico.datastore.etcd import http2
-from libcalico.datastore.etcd.http2 import AGAIN_SECONDS, MESSAGE, Metadata, Peer, Wire
+from libcalico.datastore.etcd.http2 import AGAIN_SECONDS, Metadata, Peer, Wire
+from libcalico.datastore.etcd.unary import TXN, Unanswered, answer_of, refusal_of
 from libcalico.process import tasks
-
-_STATUS = re.compile(
-    rb"(?:\x88\x9a\xca\xc8\xb2\x12\x34\xda\x8f|\x0bgrpc-status)(?:\x01([37])|\x02(16))"
-)
-"""The field `grpc-status` with a code of which etcd says it before it carries anything out: invalid
-argument, permission denied, unauthenticated. Its name is as a literal of HPACK, packed (RFC 7541
-section 5.2) or plain; we ask for no table, so it is never anything else."""
-_LOGIN = (b"3", b"16")
-"""A token that ended is one or the other, by what etcd has restarted or edited."""
-_PATH = b"/etcdserverpb.KV/Txn"
-
-
-class Unanswered(Exception):
-    """There is no answer.
-
-    `sent`: the request had left and may have been carried out. `login`: it was not, perhaps because
-    the login is no longer valid.
-    """
-
-    def __init__(self, reason: str, *, sent: bool, login: bool = False) -> None:
-        self.sent, self.login = sent, login
-        super().__init__(reason)
 
 
 class _Call(http2.Sending):
@@ -73,7 +49,7 @@ class DirectCall:
 
     def __init__(self, peer: Peer) -> None:
         self._peer = peer
-        self._headers = peer.headers(_PATH)
+        self._headers = peer.headers(TXN)
         self._problem = ""
         self._line: _Line | None = None
         self._connecting: asyncio.Task[None] | None = None
@@ -146,25 +122,19 @@ class _Line(Wire[_Call]):
     def took_data(self, number: int, call: _Call, body: bytes) -> None:
         """Add a part of an answer, or all of it."""
         call.answer += body
-        if len(call.answer) < MESSAGE.size:
+        try:
+            answer = answer_of(call.answer)
+        except Unanswered as problem:
+            del self.streams[number]
+            _settle(call, problem)
             return
-        compressed, length = MESSAGE.unpack_from(call.answer)
-        size = MESSAGE.size + length
-        if compressed or len(call.answer) > size:
+        if answer is not None and not call.rest:
             del self.streams[number]
-            self.broke(call, "a compressed answer" if compressed else "more than one answer")
-        elif len(call.answer) == size and not call.rest:
-            del self.streams[number]
-            _settle(call, bytes(call.answer[MESSAGE.size :]))
+            _settle(call, answer)
 
     def took_end(self, _number: int, call: _Call, block: bytes) -> None:
         """Handle the headers that end a call without an answer: an error, or a plain refusal."""
-        code = _STATUS.search(block)
-        if code is None or call.answer:
-            self.broke(call, "an error instead of an answer")
-        else:
-            login = code[code.lastindex or 0] in _LOGIN
-            _settle(call, Unanswered("etcd refused the call", sent=False, login=login))
+        _settle(call, refusal_of(block, call.answer))
 
 
 def _settle(call: _Call, answer: bytes | Unanswered) -> None:

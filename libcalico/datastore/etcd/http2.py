@@ -1,9 +1,8 @@
-"""HTTP/2 by hand, as much of it as a client of one etcd member needs (RFC 9113).
+"""An HTTP/2 connection that the event loop reads, as a client of one etcd member needs it.
 
-The frames, the beginning and the end of a connection, and what leaves on it within the windows that
-the server grants. Headers that come are not read here, so there is no HPACK decoder; those
-that leave use no table (RFC 7541 section 6.2). What the frames mean is the matter of who builds on
-this: one answer for one request (direct_call.py), many for one (stream.py). Why not a library:
+The beginning and the end of a connection, and what leaves on it within the windows that the server
+grants; its frames are those of frames.py. What they mean is the matter of who builds on this: one
+answer for one request (direct_call.py), many for one (stream.py). Why not a library:
 docs/dependencies.md, by the figures of tests/bench/etcd_calls.py.
 Tested in tests/libcalico/test_etcd_express.py and test_etcd_stream.py there.
 """
@@ -15,38 +14,90 @@ import math
 import socket
 import ssl
 import struct
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+from libcalico.datastore.etcd.frames import (
+    ACK,
+    CANCEL,
+    CONTINUATION,
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    FIRST_WINDOW,
+    FRAME_BYTES,
+    GOAWAY,
+    HEADERS,
+    INITIAL_WINDOW,
+    MAX_FRAME,
+    MESSAGE,
+    OUR_WINDOW,
+    PADDED,
+    PING,
+    PREFACE,
+    REFUSED_STREAM,
+    RESET,
+    SETTING,
+    SETTINGS,
+    WINDOW,
+    Cutter,
+    Frame,
+    FrameTooLong,
+    Metadata,
+    call_headers,
+    field,
+    fields,
+    frame,
+    grant,
+    greeting,
+    message,
+)
+
+__all__ = [
+    "ACK",
+    "AGAIN_SECONDS",
+    "CANCEL",
+    "CONNECT_SECONDS",
+    "DATA",
+    "END_HEADERS",
+    "END_STREAM",
+    "GOAWAY",
+    "HEADERS",
+    "KEEPALIVE",
+    "MESSAGE",
+    "OUR_WINDOW",
+    "PADDED",
+    "PING",
+    "PREFACE",
+    "READ_BYTES",
+    "RESET",
+    "SETTINGS",
+    "WINDOW",
+    "Cutter",
+    "Frame",
+    "FrameTooLong",
+    "Metadata",
+    "Peer",
+    "Sending",
+    "Wire",
+    "field",
+    "fields",
+    "frame",
+    "grant",
+    "message",
+]
+
 CONNECT_SECONDS = 3.0
 AGAIN_SECONDS = 5.0
 """So long nobody tries to connect anew after a failure."""
-OUR_WINDOW = 1 << 24
-"""Bytes of one stream, and of all streams, until more are granted."""
 READ_BYTES = 1 << 16
 KEEPALIVE = (6.0, 3.0)
 """Seconds of silence after which a peer is probed, and within which it must answer
 (`DatastoreConfig`)."""
-FRAME_BYTES = 1 << 14
-"""The longest frame that we take: nobody is told that we took longer ones."""
 
-DATA, HEADERS, RESET, SETTINGS, PING, GOAWAY, WINDOW, CONTINUATION = 0, 1, 3, 4, 6, 7, 8, 9
 _PRIORITY = 2
-END_STREAM, ACK, END_HEADERS, PADDED = 0x1, 0x1, 0x4, 0x8
-REFUSED_STREAM, CANCEL = 7, 8
-MESSAGE = struct.Struct(">BI")
-"""What precedes each message of gRPC: whether it is compressed, its length."""
-_HEAD = struct.Struct(">HBBBI")  # length (16 and 8 bits), type, flags, stream
-_SETTING = struct.Struct(">HI")
-_NO_TABLE, _NO_PUSH, _INITIAL_WINDOW, _MAX_FRAME = 1, 2, 4, 5
 _LAST_STREAM = 1 << 30
 _KEEPALIVE_PROBES = 3
-
-Metadata = Sequence[tuple[str, str]]
-Frame = tuple[int, int, int, bytes]
-"""Type, flags, stream, body."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +113,7 @@ class Peer:
 
     def headers(self, path: bytes) -> bytes:
         """What every call of a method begins with."""
-        authority = f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-        return (
-            # :method POST, :scheme http or https (RFC 7541 appendix A)
-            (b"\x83\x87" if self.context else b"\x83\x86")
-            + _literal(b"\x04", path)
-            + _literal(b"\x01", authority.encode())
-            + _literal(b"\x0f\x10", b"application/grpc")
-            + field(b"te", b"trailers")
-        )
+        return call_headers(self.host, self.port, path, secure=self.context is not None)
 
     async def reach(self, wire: Wire[Any]) -> str:
         """Connect; returns why there is no connection, empty when it is ready."""
@@ -121,7 +164,7 @@ class Wire(asyncio.BufferedProtocol, Generic[S]):
         self._space = memoryview(bytearray(READ_BYTES))
         self._cut = Cutter()
         self._next = 1
-        self._window = self._stream_window = 65535
+        self._window = self._stream_window = FIRST_WINDOW
         self._max_frame = FRAME_BYTES
         self._granted = 0
 
@@ -206,9 +249,7 @@ class Wire(asyncio.BufferedProtocol, Generic[S]):
         plain = transport.get_extra_info("socket")
         if plain is not None:
             _keep_alive(plain, *self._keepalive)
-        pairs = (_NO_TABLE, 0), (_NO_PUSH, 0), (_INITIAL_WINDOW, OUR_WINDOW)
-        settings = b"".join(_SETTING.pack(*pair) for pair in pairs)
-        transport.write(PREFACE + frame(SETTINGS, 0, 0, settings) + grant(0, OUR_WINDOW - 65535))
+        transport.write(greeting(OUR_WINDOW))
 
     def get_buffer(self, _hint: int) -> memoryview:
         """Where the next bytes go."""
@@ -280,12 +321,12 @@ class Wire(asyncio.BufferedProtocol, Generic[S]):
         return ""
 
     def _set(self, body: bytes) -> None:
-        for name, value in _SETTING.iter_unpack(body):
-            if name == _INITIAL_WINDOW:
+        for name, value in SETTING.iter_unpack(body):
+            if name == INITIAL_WINDOW:
                 for stream in self.streams.values():
                     stream.window += value - self._stream_window
                 self._stream_window = value
-            elif name == _MAX_FRAME:
+            elif name == MAX_FRAME:
                 self._max_frame = min(value, 1 << 20)
         self.ready = True
         self.begun.set()
@@ -300,38 +341,6 @@ class Wire(asyncio.BufferedProtocol, Generic[S]):
         self.go_on()
 
 
-class FrameTooLong(Exception):
-    """Longer than anybody may send who was not told that he may (RFC 9113 section 4.2)."""
-
-
-class Cutter:
-    """Cuts what comes into frames. Pure."""
-
-    def __init__(self) -> None:
-        self._rest = b""
-
-    def frames(self, data: bytes) -> Iterator[Frame]:
-        """The frames that are complete with these bytes; all of them must be taken.
-
-        Raises FrameTooLong.
-        """
-        if self._rest:
-            data = self._rest + data
-        at, size = 0, len(data)
-        while size - at >= _HEAD.size:
-            high, low, kind, flags, stream = _HEAD.unpack_from(data, at)
-            length = high << 8 | low
-            if length > FRAME_BYTES:
-                raise FrameTooLong
-            end = at + _HEAD.size + length
-            if size < end:
-                break
-            body = data[at + _HEAD.size : end]
-            at = end
-            yield kind, flags, stream & 0x7FFFFFFF, body
-        self._rest = data[at:]
-
-
 def _keep_alive(plain: socket.socket, idle: float, timeout: float) -> None:
     """As gRPC's pings do: a peer that is dead or out of reach ends the connection (tcp(7))."""
     tcp = socket.IPPROTO_TCP
@@ -340,44 +349,3 @@ def _keep_alive(plain: socket.socket, idle: float, timeout: float) -> None:
     plain.setsockopt(tcp, socket.TCP_KEEPINTVL, max(1, math.ceil(timeout / _KEEPALIVE_PROBES)))
     plain.setsockopt(tcp, socket.TCP_KEEPCNT, _KEEPALIVE_PROBES)
     plain.setsockopt(tcp, socket.TCP_USER_TIMEOUT, max(1, int(timeout * 1000)))
-
-
-def frame(kind: int, flags: int, stream: int, body: bytes) -> bytes:
-    """One frame (RFC 9113 section 4.1)."""
-    return _HEAD.pack(len(body) >> 8, len(body) & 0xFF, kind, flags, stream) + body
-
-
-def grant(stream: int, size: int) -> bytes:
-    """That so many bytes more may come, of a stream or (0) of all."""
-    return frame(WINDOW, 0, stream, struct.pack(">I", size))
-
-
-def message(body: bytes) -> bytes:
-    """A message of gRPC, not compressed."""
-    return MESSAGE.pack(0, len(body)) + body
-
-
-def fields(metadata: Metadata) -> bytes:
-    """The metadata of a call as headers."""
-    return b"".join(field(name.encode(), value.encode()) for name, value in metadata)
-
-
-def field(name: bytes, value: bytes) -> bytes:
-    """A header that no table remembers (RFC 7541 section 6.2.3)."""
-    return b"\x10" + _text(name) + _text(value)
-
-
-def _literal(index: bytes, value: bytes) -> bytes:
-    """A header of the static table with another value (RFC 7541 section 6.2.2)."""
-    return index + _text(value)
-
-
-def _text(value: bytes) -> bytes:
-    """A string as it is, its length in seven bits or more (RFC 7541 section 5.1)."""
-    if len(value) < 127:
-        return bytes([len(value)]) + value
-    size, rest = b"\x7f", len(value) - 127
-    while rest >= 128:
-        size += bytes([rest & 0x7F | 0x80])
-        rest >>= 7
-    return size + bytes([rest]) + value

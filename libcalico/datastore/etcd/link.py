@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import ssl
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -114,7 +113,11 @@ class Link:
             return None
         try:
             member = parsing.address(self.endpoint, parsing.ETCD_PORT)
-            context = None if material is None else _context(material)
+            context = None
+            if material is not None:
+                from libcalico.datastore import pem
+
+                context = pem.context_of(material)
             return Peer(member.host, member.port, context, self._keepalive)
         except (OSError, ValueError):
             return None  # ssl.SSLError too: gRPC takes the files, or says what is wrong with them
@@ -172,18 +175,6 @@ class Link:
                     state = self.channel.get_state(try_to_connect=True)
         except TimeoutError:
             raise NotSent("no connection within the deadline", connected=False) from None
-
-
-def _context(material: Material) -> ssl.SSLContext:
-    """A TLS context that trusts the servers that gRPC's channel trusts, by the same texts."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.set_alpn_protocols(["h2"])
-    context.load_verify_locations(cadata=material.ca.decode())
-    if material.cert and material.key:
-        from libcalico.identity import load_identity
-
-        load_identity(context, material.cert, material.key)
-    return context
 
 
 def target_of(endpoint: str) -> tuple[bool, str]:

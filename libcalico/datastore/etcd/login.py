@@ -13,9 +13,8 @@ from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore.etcd.failures import UNREADABLE, NotSent, gone, login_not_needed, why
 from libcalico.datastore.etcd.link import Link
 from libcalico.datastore.etcd.proto import etcd_pb2 as pb
+from libcalico.datastore.etcd.unary import LEADER
 
-# etcd refuses a call with this at once where it would wait for a leader otherwise.
-_LEADER = ("hasleader", "true")
 Metadata = tuple[tuple[str, str], ...]
 
 
@@ -38,7 +37,7 @@ class Login:
     @property
     def metadata(self) -> Metadata:
         """The metadata of a call with the token as it is."""
-        return (_LEADER, ("token", self.token)) if self.token else (_LEADER,)
+        return (LEADER, ("token", self.token)) if self.token else (LEADER,)
 
     async def ready_metadata(self, link: Link, timeout: float) -> Metadata:
         """The metadata of a call, after a login if there is no token."""
