@@ -12,13 +12,13 @@ from typing import Protocol, TypeVar
 
 from libcalico.datastore import built_in
 from libcalico.datastore.etcd import keys
-from libcalico.datastore.etcd.entries import entry_of
+from libcalico.datastore.etcd.entries import collect
 from libcalico.datastore.etcd.link import Call, Link
 from libcalico.datastore.etcd.operations import MAX_OPERATIONS
 from libcalico.datastore.etcd.position import Position
 from libcalico.datastore.etcd.proto import etcd_pb2 as pb
 from libcalico.datastore.etcd.ranges import Parts
-from libcalico.datastore.interface import Entry, Listing, Rows, Selection
+from libcalico.datastore.interface import Listing, Rows, Selection
 from libcalico.model.keys import Key
 from libcalico.process import tasks
 
@@ -57,7 +57,7 @@ async def pages(read: Read, selection: Selection, revision: int) -> AsyncGenerat
             page = Listing([], at, [])
             for start in range(0, len(kvs), SLICE):
                 for kv in kvs[start : start + SLICE]:
-                    _collect(selection, kv, page.entries, page.broken)
+                    collect(selection, kv.key, kv.value, kv.mod_revision, page)
                 await asyncio.sleep(0)
             if last and built_in.is_selected(selection):
                 page.entries.append(built_in.entry())
@@ -145,20 +145,3 @@ class _Keys:
 
     def __getitem__(self, at: int) -> bytes:
         return self._kvs[at].key
-
-
-def _collect(
-    selection: Selection, kv: pb.KeyValue, entries: list[Entry], broken: list[tuple[str, str]]
-) -> None:
-    path = kv.key.decode(errors="replace")
-    key = keys.key_of_path(path)
-    if key is None or not keys.selects(selection, key):
-        return
-    if selection.raw:
-        entries.append(Entry(key, None, kv.mod_revision, kv.value))
-        return
-    entry, reason = entry_of(key, kv.value, kv.mod_revision)
-    if reason:
-        broken.append((path, reason))
-    if entry is not None:
-        entries.append(entry)

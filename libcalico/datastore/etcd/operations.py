@@ -8,17 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-import msgspec
-
 from libcalico.datastore import built_in
 from libcalico.datastore.etcd import keys
+from libcalico.datastore.etcd.entries import stored
 from libcalico.datastore.etcd.proto import etcd_pb2 as pb
 from libcalico.datastore.interface import ABSENT, Change, Check, Delete, Put, Selection
 from libcalico.errors import DatastoreError, ValueTooLarge
-from libcalico.model import codec
-from libcalico.model.base.meta import stamp
-from libcalico.model.keys import Key, ResourceKey
-from libcalico.model.kinds import check_name
+from libcalico.model.keys import Key
 
 MAX_OPERATIONS = 128
 """Operations in one transaction, and guards."""
@@ -89,14 +85,8 @@ def operation(change: Change) -> pb.RequestOp | None:
     """
     path = keys.path_of(change.key).encode()
     match change:
-        case Put(key, value, _, base):
-            if isinstance(key, ResourceKey):
-                check_name(key, value)
-                if value.kind != key.kind:
-                    value = msgspec.structs.replace(value, kind=key.kind)
-                value = stamp(value)
-            raw = codec.encode_value(key, value, base.raw if base else None)
-            put = pb.PutRequest(key=path, value=raw, lease=change.lease)
+        case Put():
+            put = pb.PutRequest(key=path, value=stored(change), lease=change.lease)
             return pb.RequestOp(request_put=put)
         case Delete():
             return pb.RequestOp(request_delete_range=pb.DeleteRangeRequest(key=path))
