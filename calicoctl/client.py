@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace as replaced
+
+
+from msgspec.structs import replace as replaced
 
 from calicoctl import aliases, effects
 from calicoctl.output import Result, in_order

@@ -10,9 +10,10 @@ import asyncio
 import logging
 import time
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
 from ipaddress import ip_network
 from itertools import islice
+
+from msgspec.structs import replace
 
 from ipam.allocator import affinities, claim_release, stored_claims
 from ipam.allocator.view import View

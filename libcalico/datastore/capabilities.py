@@ -6,8 +6,9 @@ Tested in tests/libcalico/test_etcd_store.py, test_syncer_sinks.py and test_etcd
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import replace
 from typing import Protocol, runtime_checkable
+
+from msgspec.structs import replace
 
 from libcalico.datastore.interface import (
     Batch,

@@ -16,9 +16,10 @@ Tested in tests/libcalico/test_etcd_store.py.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, overload
+
+import msgspec
 
 from libcalico.errors import DatastoreError
 from libcalico.model.keys import (
@@ -39,8 +40,7 @@ ABSENT = 0
 """The guard that says: this object must not exist yet."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry(Generic[V]):
+class Entry(msgspec.Struct, Generic[V], frozen=True):
     """One stored object: typed value, the bytes it came from, its modification revision.
 
     An `Entry[IPPool]` holds an IPPool; a plain `Entry` holds a value of any kind.
@@ -56,8 +56,7 @@ class Entry(Generic[V]):
     broken: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Put:
+class Put(msgspec.Struct, frozen=True):
     """Write `value`. `guard`: None writes always, ABSENT creates, N compares the revision.
 
     `base` is the entry that was read, if one was; its unknown fields are kept (DS-2).
@@ -74,16 +73,14 @@ class Put:
     lease: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Delete:
+class Delete(msgspec.Struct, frozen=True):
     """Remove the object; `guard` as in `Put`. Removing what is absent is no error."""
 
     key: Key
     guard: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(msgspec.Struct, frozen=True):
     """No change, only a condition: the object is at `guard` (ABSENT: does not exist)."""
 
     key: Key
@@ -93,8 +90,7 @@ class Check:
 Change = Put | Delete | Check
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(msgspec.Struct, frozen=True):
     """What to list or watch.
 
     `family` is a resource kind (`IPPool`) or one of `Block`, `BlockAffinity`, `Handle`,
@@ -111,8 +107,7 @@ class Selection:
     raw: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(msgspec.Struct, frozen=True):
     """The objects of a selection at one `revision` of the store.
 
     `broken` holds (key text, reason) of values that could not be decoded: named, not lost.
@@ -131,8 +126,7 @@ Rows = tuple[list[Row], int]
 """Some rows, and the revision at which they were listed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(msgspec.Struct, frozen=True):
     """One change: `entry` is the new state, None for a deletion.
 
     A value that cannot be decoded arrives as a deletion with `broken` saying why, a policy

@@ -27,9 +27,11 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from libcalico import gc_control
 from libcalico.datastore.capabilities import name_of, pages_of, reader_of, rows_of

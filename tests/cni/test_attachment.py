@@ -88,7 +88,9 @@ def test_an_endpoint_keeps_its_identity_and_goes_only_with_its_container() -> No
     # A network that an older sandbox's endpoint told is not the newer one's.
     told = {NETWORK_ANNOTATION: "older", "mine": "stays"}
     noted = msgspec.structs.replace(stored.value.metadata, annotations=told)
-    older = dataclasses.replace(stored, value=msgspec.structs.replace(stored.value, metadata=noted))
+    older = msgspec.structs.replace(
+        stored, value=msgspec.structs.replace(stored.value, metadata=noted)
+    )
     after = EndpointWriter(newer, PodFacts(), "02:00:00:00:00:02").change(older, [address])
     assert isinstance(after, Put)
     assert after.value.metadata.annotations == {"mine": "stays"}

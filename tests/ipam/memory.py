@@ -8,8 +8,9 @@ rival, or fail a call, at every step.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from libcalico.datastore.interface import (
     Change,

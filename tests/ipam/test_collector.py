@@ -7,6 +7,7 @@ import time
 from dataclasses import replace
 from ipaddress import ip_address, ip_network
 
+import msgspec
 import pytest
 
 from ipam.allocator.view import View
@@ -182,7 +183,7 @@ async def test_thousands_of_foreign_blocks_do_not_hold_up_the_loop() -> None:
             block, _ = blocks.assign(block, 15, f"net.{number}-{pod}", {"node": "n2", "pod": "p"})
         foreign.append(Entry(BlockKey(cidr), block, 1, b""))
     far, _ = blocks.assign(foreign[7].value, 1, HANDLE, {"node": "n2"})
-    foreign[7] = replace(foreign[7], value=far)
+    foreign[7] = msgspec.structs.replace(foreign[7], value=far)
     entries = [*foreign, block_with()]
     longest = 0.0
 

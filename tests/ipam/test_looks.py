@@ -101,7 +101,9 @@ def test_without_an_endpoint_each_address_must_be_a_pods(kind: dict[str, str]) -
 def test_one_cable_that_stands_or_has_no_name_keeps_a_container(other: str) -> None:
     """IPAM-22."""
     second = endpoint(interface=other, address="10.0.0.1")
-    second = replace(second, key=ResourceKey("WorkloadEndpoint", "n1-k8s-web-net1", "default"))
+    second = msgspec.structs.replace(
+        second, key=ResourceKey("WorkloadEndpoint", "n1-k8s-web-net1", "default")
+    )
     seen = replace(GONE, interfaces=frozenset({"cali2"}))
     for pair in ([endpoint(), second], [second, endpoint()]):
         assert not judge("n1", [block_with()], pair, seen).dead

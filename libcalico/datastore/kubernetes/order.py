@@ -17,7 +17,8 @@ takes half-made claims up, and the collector takes the rest back (docs/ipam.md).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from libcalico.datastore.interface import ABSENT, Change, Check, Delete, Put
 from libcalico.model import Handle
