@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from libcalico import parsing, yamltext
+from libcalico import parsing
 from libcalico.errors import InvalidValue, MuslinError
 from libcalico.process import paths
 
@@ -212,6 +212,8 @@ def from_file(path: Path) -> DatastoreConfig:
         text = path.read_text()
     except (OSError, ValueError) as problem:
         raise MuslinError(f"Error reading config file: {path}: {problem}") from problem
+    from libcalico import yamltext  # not for who is configured by the environment
+
     subject = str(path)
     documents = yamltext.load(text, subject)
     if len(documents) > 1:

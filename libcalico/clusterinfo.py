@@ -7,7 +7,6 @@ run on many nodes at once.
 from __future__ import annotations
 
 import uuid
-from functools import cache
 
 import msgspec
 
@@ -26,21 +25,18 @@ from libcalico.model.resources.cluster import FIXED_TIERS
 CALICO_VERSION = "v3.33.1"
 """The release whose bytes we write; Calico's own calicoctl compares it with its own."""
 
+VERSION = "0.1.0"
+"""Written down, as the metadata of the distribution would say it: reading those imports more than a
+command of calicoctl does."""
+
 VERSION_ANNOTATION = "muslin/version"
 KEY = ResourceKey.to(ClusterInformation, "default")
 ATTEMPTS = 10
 
 
-@cache
 def our_version() -> str:
     """The version of this distribution."""
-    # Loads half of the standard library: not at every start of a process.
-    from importlib import metadata as distribution
-
-    try:
-        return distribution.version("muslin")
-    except distribution.PackageNotFoundError:
-        return "unknown"
+    return VERSION
 
 
 def merge_cluster_type(existing: str, added: str) -> str:

@@ -8,15 +8,12 @@ Tested in tests/e2e/test_programs.py and tests/libcalico/test_command_line.py.
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import argparse
-
-log = logging.getLogger(__name__)
 
 HINT = "this is a defect of the program; its documentation says where to report it"
 
@@ -69,6 +66,9 @@ def guarded(program: str, work: Callable[[], int], *, daemon: bool = False) -> i
         return work()
     except Exception as error:
         if daemon:
+            import logging  # a tool seldom needs it
+
+            log = logging.getLogger(__name__)
             log.critical("%s ends: %s; %s", program, described(error), HINT, exc_info=True)
         else:
             _tell(program, error)
@@ -76,6 +76,8 @@ def guarded(program: str, work: Callable[[], int], *, daemon: bool = False) -> i
 
 
 def _tell(program: str, error: Exception) -> None:
+    import logging
+
     debugging = logging.getLogger().isEnabledFor(logging.DEBUG)
     more = HINT if debugging else f"{HINT}; log level debug shows more"
     print(f"{program}: unexpected error: {described(error)}; {more}", file=sys.stderr)

@@ -6,7 +6,6 @@ Tested in tests/libcalico/test_names.py with names that a real Calico chose.
 
 from __future__ import annotations
 
-import hashlib
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -66,6 +65,8 @@ def host_interface_name(namespace: str, pod: str, prefix: str = DEFAULT_INTERFAC
     """The host interface of a Kubernetes pod: prefix and 11 hex digits of SHA-1
     (docs/reference/data-model.md#interface-names).
     """
+    import hashlib  # it loads OpenSSL: not in a command that names nothing
+
     digest = hashlib.sha1(f"{namespace}.{pod}".encode(), usedforsecurity=False).hexdigest()
     return prefix + digest[:HASH_DIGITS]
 
@@ -110,5 +111,7 @@ def service_account_profile(namespace: str, account: str) -> str:
 
 def vxlan_mac(node: str) -> str:
     """The MAC that peers assume for a node's VXLAN device when the Node does not say."""
+    import hashlib  # it loads OpenSSL: not in a command that names nothing
+
     digest = hashlib.sha1(node.encode(), usedforsecurity=False).digest()
     return ":".join(f"{byte:02x}" for byte in (0x66, *digest[:5]))

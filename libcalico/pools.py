@@ -11,8 +11,7 @@ from collections.abc import Iterable
 
 from libcalico.errors import InvalidValue
 from libcalico.model.keys import IPNetwork
-from libcalico.model.resources.pool import IPPool
-from libcalico.model.validation.pool import DEFAULT_BLOCK_SIZE
+from libcalico.model.resources.pool import DEFAULT_BLOCK_SIZE, IPPool
 
 MOVE = "create another pool, and move the pods to it with `calicoctl ipam migrate`"
 

@@ -10,11 +10,10 @@ Tested in tests/ipam/test_pools.py.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from hashlib import blake2b
 from ipaddress import IPv4Address, IPv6Address, ip_network
+from typing import TYPE_CHECKING
 
 from libcalico.datastore.interface import Entry
 from libcalico.errors import InvalidValue
@@ -22,7 +21,8 @@ from libcalico.model.keys import IPNetwork
 from libcalico.model.resources.pool import IPPool
 from libcalico.model.resources.reservation import IPReservation
 
-log = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from logging import Logger
 
 IPAddress = IPv4Address | IPv6Address
 
@@ -102,7 +102,7 @@ def usable(entries: Iterable[Entry]) -> list[Pool]:
     """The pools of stored resources; one that cannot be used is named in the log and left out."""
     pools, unusable = sorted_out(entries)
     for key, reason in unusable:
-        log.error("%s is not usable: %s", key, reason)
+        _log().error("%s is not usable: %s", key, reason)
     return pools
 
 
@@ -114,7 +114,7 @@ def reserved_networks(resources: Iterable[IPReservation]) -> list[IPNetwork]:
             try:
                 networks.append(ip_network(text, strict=False))
             except ValueError as error:
-                log.error("IPReservation(%s) is not usable: %s", resource.metadata.name, error)
+                _log().error("IPReservation(%s) is not usable: %s", resource.metadata.name, error)
     return networks
 
 
@@ -153,9 +153,17 @@ def block_order(pool: Pool, host: str) -> Iterator[IPNetwork]:
     count = block_count(pool)
     if not count:
         return
+    from hashlib import blake2b  # it loads OpenSSL, which who only counts does not need
+
     start = int.from_bytes(blake2b(host.encode(), digest_size=8).digest()) % count
     width = 1 << (pool.cidr.max_prefixlen - pool.block_size)
     base = int(pool.cidr.network_address)
     kind = type(pool.cidr)
     for step in range(count):
         yield kind((base + (start + step) % count * width, pool.block_size))
+
+
+def _log() -> Logger:
+    import logging  # of a short command, only where something is wrong
+
+    return logging.getLogger(__name__)

@@ -6,7 +6,8 @@ Tested in tests/libcalico/test_crds.py and tests/apiserver/test_crds.py.
 from __future__ import annotations
 
 from libcalico.crds.cel_words import Rule, text, true
-from libcalico.model.validation.pool import BLOCK_SIZES, DEFAULT_BLOCK_SIZE
+from libcalico.model.resources.pool import DEFAULT_BLOCK_SIZE
+from libcalico.model.validation.pool import BLOCK_SIZES
 
 
 def _on(name: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 from collections.abc import Mapping
@@ -14,8 +13,6 @@ from libcalico.process import paths
 if TYPE_CHECKING:
     from libcalico.apiconfig import DatastoreConfig
     from libcalico.datastore.interface import Datastore
-
-log = logging.getLogger(__name__)
 
 UNHURRIED = 0.01
 """Seconds by which events may be late for a process that follows what seldom changes."""
@@ -31,9 +28,11 @@ async def connect(
     Raises InvalidValue for a configuration that cannot work, CertificateProblem when a key or
     certificate file is of no use. Call `close()` before the event loop ends.
     """
-    if not quiet:
+    if not quiet and config.notices:
+        import logging
+
         for notice in config.notices:
-            log.warning("%s", notice)
+            logging.getLogger(__name__).warning("%s", notice)
     config.check()
     if config.datastore_type == apiconfig.KUBERNETES:
         from libcalico.datastore.kubernetes import opened

@@ -26,14 +26,12 @@ from libcalico.model.resources.controllers import (
 from libcalico.model.resources.endpoint import WorkloadEndpoint
 from libcalico.model.resources.felixconfig import FelixConfiguration, FelixConfigurationSpec
 from libcalico.model.resources.policy import GlobalNetworkPolicy, NetworkPolicy, with_defaults
-from libcalico.model.resources.pool import IPPool, IPPoolSpec
+from libcalico.model.resources.pool import DEFAULT_BLOCK_SIZE, IPPool, IPPoolSpec
 from libcalico.model.resources.staged import (
     StagedGlobalNetworkPolicy,
     StagedKubernetesNetworkPolicy,
     StagedNetworkPolicy,
 )
-from libcalico.model.validation.endpoint import expected_name
-from libcalico.model.validation.pool import DEFAULT_BLOCK_SIZE
 
 R = TypeVar("R", bound=Resource)
 S = TypeVar("S", bound=msgspec.Struct)
@@ -189,6 +187,9 @@ def _pool(spec: IPPoolSpec) -> Mapping[str, object]:
 
 
 def _endpoint(endpoint: WorkloadEndpoint) -> WorkloadEndpoint:
+    # It imports half of the validators, for the one kind that has names of its own.
+    from libcalico.model.validation.endpoint import expected_name
+
     metadata = endpoint.metadata
     try:
         name = metadata.name or expected_name(endpoint.spec)

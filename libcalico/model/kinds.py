@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from libcalico.errors import InvalidValue, UnsupportedKind
 from libcalico.model.keys import ResourceKey
@@ -58,8 +59,7 @@ Resource = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(msgspec.Struct, frozen=True):
     """One kind: `name` as in YAML, `plural` as in keys, short names for the command line.
 
     `family` selects it in a datastore. It is the kind's name, except for the one kind whose name

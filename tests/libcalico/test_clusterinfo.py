@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from importlib import metadata as distribution
 
 import msgspec
 import pytest
@@ -66,7 +67,7 @@ async def test_a_locked_datastore_stays_locked(etcd: Etcd) -> None:
 async def test_types_are_merged_in_order() -> None:
     assert merge_cluster_type("", "bgp") == "bgp"
     assert merge_cluster_type("k8s,bgp", "bgp, kubeadm") == "k8s,bgp,kubeadm"
-    assert clusterinfo.our_version() != ""
+    assert clusterinfo.our_version() == distribution.version("muslin")
 
 
 async def test_a_command_line_does_not_say_which_version_the_cluster_runs(etcd: Etcd) -> None:

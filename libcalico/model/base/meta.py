@@ -16,6 +16,8 @@ import msgspec
 from libcalico.model.base.base import Struct, always
 
 API_VERSION = "projectcalico.org/v3"
+LEGACY_VERSION = "v1"
+"""Of documents of the first generation, which `libcalico.legacy` reads."""
 Duration = Annotated[str, msgspec.Meta(extra={"go": "duration"})]
 """Go's text of a duration, `1m30s`; `defaults` makes it canonical (`90s` is `1m30s`)."""
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 
 class State(enum.Enum):
@@ -19,8 +20,7 @@ class State(enum.Enum):
     INFORMATION = "information"
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(msgspec.Struct, frozen=True):
     """One row. `why` names the component that acts on the field, or the reason that none does.
 
     A `harmless` value asks for what happens anyway. `asks`, where given, decides by the value

@@ -14,7 +14,6 @@ Invariants (tests/libcalico/test_enforcement.py):
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 
 import msgspec
@@ -69,8 +68,7 @@ def _felix_fields() -> Mapping[str, str]:
     return {name.lower(): name for name in struct_fields(FelixConfigurationSpec)}
 
 
-@dataclass(frozen=True, slots=True)
-class _Field:
+class _Field(msgspec.Struct, frozen=True):
     """A field that may lack its effect, itself or in a part."""
 
     attribute: str

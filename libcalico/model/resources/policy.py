@@ -9,7 +9,6 @@ Tested in tests/libcalico/test_golden.py.
 
 from __future__ import annotations
 
-import json
 from typing import TypeVar
 
 from msgspec.structs import force_setattr, replace
@@ -122,6 +121,8 @@ def with_defaults(policy: P) -> P:
 def stored(policy: P) -> P:
     """The policy as it is written: its name is kept in an annotation, its tier in a label."""
     metadata = policy.metadata
+    import json  # only where there are policies
+
     name = json.dumps({"name": metadata.name}, separators=(",", ":"))
     return replace(
         policy,
@@ -158,6 +159,8 @@ def shown(policy: P, key_name: str) -> P:
 
 
 def _annotated(text: str) -> str:
+    import json
+
     try:
         annotation = json.loads(text) if text else {}
     except ValueError:

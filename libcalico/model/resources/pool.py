@@ -13,6 +13,9 @@ from libcalico.model.base.base import Struct, always
 from libcalico.model.base.meta import APIObject, Condition
 from libcalico.model.keys import IPNetwork
 
+DEFAULT_BLOCK_SIZE = {4: 26, 6: 122}
+"""By the version of IP: the length of a block's prefix where a pool names none."""
+
 
 class IPPoolSpec(Struct, frozen=True, kw_only=True):
     """A range of addresses and how it is used. Defaults: libcalico/model/defaults.py."""

@@ -26,7 +26,6 @@ from libcalico.model.validation.kubernetes_names import (
     is_qualified_name,
 )
 from libcalico.model.validation.network_values import MAX_DSCP, is_dscp, is_mac, is_wireguard_key
-from libcalico.selectors.selectors import parse
 
 CONTAINER_ID = re.compile(r"[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?")
 INTERFACE = re.compile(r"[a-zA-Z0-9_.-]{1,15}")
@@ -88,7 +87,10 @@ class Problems(list[InvalidValue]):
         elif "global(" in value:
             rule = "global() is allowed only as the whole namespaceSelector of a rule's side"
             self.add(field, value, rule)
-        else:
+        elif value:
+            # All that selectors are made of: many resources have none.
+            from libcalico.selectors.selectors import parse
+
             try:
                 parse(value)
             except InvalidValue as problem:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from ipaddress import ip_network
 
-from libcalico.model.resources.pool import IPPool
+from libcalico.model.resources.pool import DEFAULT_BLOCK_SIZE, IPPool
 from libcalico.model.validation.checks import Problems, indexed
 
 MODES = ("Never", "Always", "CrossSubnet")
 USES = ("Workload", "Tunnel", "LoadBalancer")
 BLOCK_SIZES = {4: (20, 32), 6: (116, 128)}
-DEFAULT_BLOCK_SIZE = {4: 26, 6: 122}
 LINK_LOCAL = {4: ip_network("169.254.0.0/16"), 6: ip_network("fe80::/10")}
 MAX_CIDR = 48
 

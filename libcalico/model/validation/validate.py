@@ -11,19 +11,10 @@ Tested in tests/libcalico/test_validate.py and tests/libcalico/test_invalid_docu
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 
 from libcalico.errors import InvalidValue
 from libcalico.model.kinds import KINDS, Resource
-from libcalico.model.validation import bgp as validate_bgp
-from libcalico.model.validation import bgpfilter as validate_filter
-from libcalico.model.validation import cluster as validate_cluster
-from libcalico.model.validation import controllers as validate_controllers
-from libcalico.model.validation import endpoint as validate_endpoint
-from libcalico.model.validation import felix as validate_felix
-from libcalico.model.validation import node as validate_node
-from libcalico.model.validation import policy as validate_policy
-from libcalico.model.validation import pool as validate_pool
-from libcalico.model.validation import staged as validate_staged
 from libcalico.model.validation.checks import Problems
 
 
@@ -32,7 +23,10 @@ def problems(resource: Resource) -> list[InvalidValue]:
     kind = KINDS[resource.kind]
     collected = Problems(f"{kind.name}({resource.metadata.name})")
     collected.metadata(resource.metadata, kind.namespaced)
-    _CHECKS[kind.name](resource, collected)
+    module, _, name = _CHECKS[kind.name].partition(":")
+    # Imported for the kinds that come: a short command has one.
+    check: Callable[..., None] = getattr(import_module(f"{__package__}.{module}"), name)
+    check(resource, collected)
     return collected
 
 
@@ -43,29 +37,29 @@ def validate(resource: Resource) -> None:
         raise errors[0]
 
 
-_CHECKS: dict[str, Callable[..., None]] = {
-    "Node": validate_node.check,
-    "WorkloadEndpoint": validate_endpoint.check,
-    "HostEndpoint": validate_endpoint.check_host,
-    "IPPool": validate_pool.check,
-    "IPReservation": validate_cluster.check_reservation,
-    "BGPConfiguration": validate_bgp.check_configuration,
-    "BGPPeer": validate_bgp.check_peer,
-    "BGPFilter": validate_filter.check,
-    "FelixConfiguration": validate_felix.check,
-    "Tier": validate_cluster.check_tier,
-    "Profile": validate_cluster.check_profile,
-    "NetworkPolicy": validate_policy.check_policy,
-    "GlobalNetworkPolicy": validate_policy.check_policy,
-    "StagedNetworkPolicy": validate_staged.check,
-    "StagedGlobalNetworkPolicy": validate_staged.check,
-    "StagedKubernetesNetworkPolicy": validate_staged.check_kubernetes,
-    "NetworkSet": validate_policy.check_set,
-    "GlobalNetworkSet": validate_policy.check_set,
-    "ClusterInformation": validate_cluster.check_information,
-    "KubeControllersConfiguration": validate_controllers.check,
-    "CalicoNodeStatus": validate_node.check_status,
-    "IPAMConfiguration": validate_cluster.check_ipam,
-    "BlockAffinity": validate_cluster.check_affinity,
-    "LiveMigration": validate_cluster.check_migration,
+_CHECKS = {
+    "Node": "node:check",
+    "WorkloadEndpoint": "endpoint:check",
+    "HostEndpoint": "endpoint:check_host",
+    "IPPool": "pool:check",
+    "IPReservation": "cluster:check_reservation",
+    "BGPConfiguration": "bgp:check_configuration",
+    "BGPPeer": "bgp:check_peer",
+    "BGPFilter": "bgpfilter:check",
+    "FelixConfiguration": "felix:check",
+    "Tier": "cluster:check_tier",
+    "Profile": "cluster:check_profile",
+    "NetworkPolicy": "policy:check_policy",
+    "GlobalNetworkPolicy": "policy:check_policy",
+    "StagedNetworkPolicy": "staged:check",
+    "StagedGlobalNetworkPolicy": "staged:check",
+    "StagedKubernetesNetworkPolicy": "staged:check_kubernetes",
+    "NetworkSet": "policy:check_set",
+    "GlobalNetworkSet": "policy:check_set",
+    "ClusterInformation": "cluster:check_information",
+    "KubeControllersConfiguration": "controllers:check",
+    "CalicoNodeStatus": "node:check_status",
+    "IPAMConfiguration": "cluster:check_ipam",
+    "BlockAffinity": "cluster:check_affinity",
+    "LiveMigration": "cluster:check_migration",
 }
