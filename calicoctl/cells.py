@@ -7,8 +7,9 @@ A pointer that is not set prints `<nil>`. The tables of the kinds are `calicoctl
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
+
+import msgspec
 
 from libcalico.model import (
     BGPPeer,
@@ -24,8 +25,7 @@ from libcalico.model.resources.policy import Tiered, tier_of
 DEFAULT_AS_NUMBER = 64512
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(msgspec.Struct, frozen=True):
     """What a cell may need beside its resource: the cluster's AS number."""
 
     global_as: str = str(DEFAULT_AS_NUMBER)

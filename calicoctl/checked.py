@@ -7,12 +7,11 @@ Tested in `tests/calicoctl/test_validate.py` and `tests/calicoctl/test_commands.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import click
+import msgspec
 
 from calicoctl.documents import InputDocument
-from calicoctl.no_effect import no_effect
 from calicoctl.preparing import prepare
 from calicoctl.unenforced import notices, refused
 from libcalico.errors import InvalidValue, MuslinError
@@ -25,8 +24,7 @@ ACCEPT_UNENFORCED = click.option(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(msgspec.Struct, frozen=True):
     """A resource ready to write; `legacy` when it came from a first-generation document."""
 
     resource: Resource
@@ -35,9 +33,12 @@ class Prepared:
 
 def complaints(resource: Resource, accept_unenforced: bool) -> list[InvalidValue]:
     """Everything that speaks against storing a resource."""
-    return (
-        problems(resource) + no_effect(resource) + ([] if accept_unenforced else refused(resource))
-    )
+    wrong = problems(resource) + ([] if accept_unenforced else refused(resource))
+    if resource.kind.startswith("BGP"):
+        from calicoctl.no_effect import no_effect  # of what BGP's kinds say alone
+
+        wrong += no_effect(resource)
+    return wrong
 
 
 def prepared_all(

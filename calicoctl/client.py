@@ -12,15 +12,11 @@ Tested in `tests/calicoctl/test_commands.py` on a real etcd.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
-
-from msgspec.structs import replace as replaced
-
 from calicoctl import aliases, effects
-from calicoctl.output import Result, in_order
-from calicoctl.preparing import fresh_resource, over_stored, with_defaults
+from calicoctl.listing.reader import Reader, unreadable
+from calicoctl.preparing import fresh_resource, over_stored
 from libcalico.commit_confirmed import unconfirmed
 from libcalico.datastore.interface import (
     ABSENT,
@@ -30,16 +26,12 @@ from libcalico.datastore.interface import (
     Delete,
     Entry,
     Put,
-    Selection,
 )
-from libcalico.errors import AlreadyExists, InvalidValue, MuslinError, NotFound
+from libcalico.errors import AlreadyExists, MuslinError, NotFound
 from libcalico.model.keys import ResourceKey
 from libcalico.model.kinds import Resource, key_of
-from libcalico.model.resources.policy import (
-    OLD_PREFIX,
-    POLICY_KINDS,
-)
 from libcalico.model.resources.profile import DEFAULT_ALLOW
+from libcalico.process.unlooped import pause
 
 UPDATE_TRIES = 5
 RETRY_SECONDS = 1.0
@@ -60,64 +52,19 @@ def _refuse_read_only(key: ResourceKey, operation: str) -> None:
         )
 
 
-class Client:
+class Client(Reader):
     """Calico's resource operations over a datastore."""
 
     def __init__(self, store: Datastore, allow_overlap: bool = False) -> None:
-        self.store = store
+        super().__init__(store)
         self._allow_overlap = allow_overlap
-
-    async def get(self, key: ResourceKey) -> Entry:
-        """One resource, defaults filled in; raises `NotFound`."""
-        entry = await self._find(key)
-        if entry is None:
-            raise NotFound(f"resource does not exist: {key}")
-        if entry.broken:
-            raise _unreadable(entry)
-        return with_defaults(entry)
-
-    async def _find(self, key: ResourceKey) -> Entry | None:
-        """The entry of a resource; a policy may still lie under the key of an older release."""
-        entry = await self._read(key)
-        if entry is None and key.kind in POLICY_KINDS:
-            older = await self._read(key._replace(name=OLD_PREFIX + key.name))
-            if older and older.value and older.value.metadata.name == key.name:
-                return older
-        return entry
-
-    async def _read(self, key: ResourceKey) -> Entry | None:
-        """An entry, also one whose value is broken, so that it can be replaced or deleted.
-
-        `value` is None where nothing of it is known but its bytes.
-        """
-        try:
-            return await self.store.get(key)
-        except InvalidValue as problem:
-            named = Selection(key.kind, namespace=key.namespace, name_prefix=key.name)
-            # First what is left of a policy; of other kinds only the bytes are known.
-            for selection in (named, replaced(named, raw=True)):
-                for entry in (await self.store.list(selection)).entries:
-                    if entry.key == key:
-                        return replaced(entry, broken=entry.broken or str(problem))
-            raise
-
-    async def list(self, kind: str, namespace: str = "") -> Result:
-        """All resources of a kind, by name (tiers by order); of all namespaces when none is given.
-
-        What cannot be read is named in `Result.broken`, beside what can.
-        """
-        listing = await self.store.list(Selection(kind, namespace=namespace))
-        kept = [with_defaults(entry) for entry in listing.entries if not entry.broken]
-        entries = in_order(kind, kept)
-        broken = [f"{key}: {reason}" for key, reason in listing.broken]
-        return Result(kind, entries, listing=True, revision=listing.revision, broken=broken)
 
     async def create(self, resource: Resource) -> None:
         """Store a new resource; raises `AlreadyExists`."""
         key = key_of(resource)
         _refuse_read_only(key, "Create")
         fresh = fresh_resource(resource)
-        if await self._find(key) is not None:
+        if await self.find(key) is not None:
             raise AlreadyExists(f"resource already exists: {key}")
         guards = await effects.before_create(self.store, fresh, self._allow_overlap)
         try:
@@ -153,14 +100,14 @@ class Client:
         _refuse_read_only(key, operation)
         for attempt in range(UPDATE_TRIES):
             if attempt:
-                await asyncio.sleep(RETRY_SECONDS)
-            current = await self._find(key)
+                await pause(RETRY_SECONDS)
+            current = await self.find(key)
             if current is None:
                 raise NotFound(f"resource does not exist: {key}")
             if version and version != str(current.revision):
                 raise _out_of_date(version, current)
             if current.broken and not whole:
-                raise _unreadable(current)
+                raise unreadable(current)
             changed = change(current.value)
             guards = await effects.before_update(
                 self.store, current.value, changed, self._allow_overlap
@@ -201,7 +148,7 @@ class Client:
         """Delete with everything that hangs on it
         (docs/reference/data-model.md#side-effects-of-writes); raises `NotFound`."""
         _refuse_read_only(key, "Delete")
-        entry = await self._find(key)
+        entry = await self.find(key)
         if entry is None:
             raise NotFound(f"resource does not exist: {key}")
         if version and version != str(entry.revision):
@@ -223,7 +170,3 @@ def _out_of_date(version: str, stored: Entry) -> MuslinError:
         f"resource version '{version}' is out of date (latest: {stored.revision})."
         " Update the resource YAML/JSON in order to make changes"
     )
-
-
-def _unreadable(entry: Entry) -> MuslinError:
-    return MuslinError(f"the datastore holds a value that cannot be read: {entry.broken}")

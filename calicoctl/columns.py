@@ -7,7 +7,8 @@ Headings are Calico's. One table: a new kind is a new row here. The text of a ce
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from calicoctl.cells import (
     Cell,
@@ -33,8 +34,7 @@ from libcalico.errors import MuslinError
 from libcalico.model.kinds import Resource
 
 
-@dataclass(frozen=True, slots=True)
-class Columns:
+class Columns(msgspec.Struct, frozen=True):
     """The table of one kind: headings of `-o ps`, of `-o wide`, and every known cell."""
 
     ps: tuple[str, ...]

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from calicoctl import aliases, yamltext
+import msgspec
+
+from calicoctl import aliases
+from libcalico import yamltext
 from libcalico.errors import InvalidValue, MuslinError, UnsupportedKind
-from libcalico.legacy import convert_document, is_legacy, legacy_problems
-from libcalico.model.base.meta import API_VERSION
+from libcalico.model.base.meta import API_VERSION, LEGACY_VERSION
 from libcalico.model.base.shape import UNKNOWN_FIELD, shape_problems
 from libcalico.model.codec import resource_from_tree
 from libcalico.model.kinds import KINDS, Resource
@@ -27,8 +28,7 @@ LIST_FIELDS = frozenset({"kind", "apiVersion", "metadata", "items"})
 SUFFIXES = frozenset({".json", ".yaml", ".yml"})
 
 
-@dataclass(frozen=True, slots=True)
-class InputDocument:
+class InputDocument(msgspec.Struct, frozen=True):
     """One resource as the operator wrote it: typed, with the text it came from."""
 
     kind: str
@@ -120,8 +120,7 @@ def load_text(text: str | bytes, source: str) -> list[InputDocument]:
     return documents
 
 
-@dataclass(frozen=True, slots=True)
-class Single:
+class Single(msgspec.Struct, frozen=True):
     """What stands at one path of a document: a resource, or what is wrong with a list there."""
 
     value: object
@@ -173,7 +172,7 @@ def resource_of(
     if not isinstance(value, dict):
         raise MuslinError(f"{place}: a resource must be a mapping with kind, metadata and spec")
     origin = _Origin(path, document, source)
-    old = is_legacy(value)
+    old = value.get("apiVersion") == LEGACY_VERSION
     if old:
         value = _from_legacy(value, place, origin)
     kind = _kind(value, place)
@@ -187,8 +186,7 @@ def resource_of(
     return InputDocument(kind, resource, source, document, path, old)
 
 
-@dataclass(frozen=True, slots=True)
-class _Origin:
+class _Origin(msgspec.Struct, frozen=True):
     """Where a resource stands, so that a complaint about a field can say the line."""
 
     path: str
@@ -208,6 +206,8 @@ class _Origin:
 
 
 def _from_legacy(value: dict[str, object], place: str, origin: _Origin) -> dict[str, object]:
+    from libcalico.legacy import convert_document, legacy_problems  # few documents are old
+
     try:
         origin.refuse(legacy_problems(value))
         return convert_document(value)[0]

@@ -7,7 +7,6 @@ Calico's client library does the same (docs/reference/data-model.md#side-effects
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
@@ -30,6 +29,7 @@ from libcalico.model.kinds import Resource
 from libcalico.model.resources.cluster import FIXED_TIERS
 from libcalico.model.resources.policy import POLICY_KINDS, Policy, tier_of
 from libcalico.model.resources.pool import IPPool, IPPoolSpec
+from libcalico.process.unlooped import pause
 
 SETTLE_SECONDS = 0.5
 """How long the nodes get to see that a pool is disabled
@@ -112,7 +112,7 @@ async def _delete_pool(store: Datastore, entry: Entry) -> None:
             )
         except CommitConflict:
             raise MuslinError(f"{entry.key} was changed meanwhile; try again") from None
-        await asyncio.sleep(SETTLE_SECONDS)
+        await pause(SETTLE_SECONDS)
     await release_pool_affinities(store, network)
     left = await in_use(store, network)
     if left:

@@ -15,7 +15,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from calicoctl.datastream import KINDS_IN_ORDER
-from calicoctl.output import in_order, tree
+from calicoctl.listing.result import in_order
+from calicoctl.output import tree
 from libcalico.conversion import POLICY_PREFIX
 from libcalico.datastore.interface import Entry, Listing
 from libcalico.errors import MuslinError

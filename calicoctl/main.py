@@ -22,7 +22,9 @@ def main() -> None:
     """Run the command line of this process; never returns."""
     # What imports make stays to the end: looking for garbage in it is a tenth of a short command.
     gc.set_threshold(50_000, 50, 100)
-    sys.exit(run(sys.argv[1:], program_of(sys.argv[0])))
+    code = run(sys.argv[1:], program_of(sys.argv[0]))
+    gc.freeze()
+    sys.exit(code)
 
 
 def program_of(path: str) -> str:

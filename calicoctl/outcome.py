@@ -7,7 +7,8 @@ in `tests/calicoctl/test_outcome.py`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 PAST = {
     "create": "created",
@@ -18,8 +19,7 @@ PAST = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """`kinds` of all resources of the input, how many were handled, and what went wrong."""
 
     verb: str

@@ -11,19 +11,18 @@ Tested in `tests/calicoctl/test_commands.py`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
 
 from calicoctl import cells, columns, tabwriter
+from calicoctl.listing.result import Result
 from libcalico.datastore.interface import Entry
 from libcalico.errors import MuslinError
 from libcalico.model.base.meta import API_VERSION
-from libcalico.model.codec import shown_value
+from libcalico.model.codec import escaped, versioned_value
 
-_METADATA_ORDER = ("name", "generateName", "namespace", "selfLink", "uid", "resourceVersion")
 _EXPORTED_AWAY = (
     "namespace",
     "uid",
@@ -32,47 +31,25 @@ _EXPORTED_AWAY = (
     "deletionTimestamp",
     "deletionGracePeriodSeconds",
 )
-_GO_ESCAPES = str.maketrans(
-    {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
-)
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What one request found: entries of one kind; `listing` when a whole kind was asked for.
+def shown_entry(entry: Entry) -> bytes:
+    """The JSON of an entry: fields and metadata in the order of Calico's, `resourceVersion` too.
 
-    `broken` names the stored objects that cannot be read.
+    Its text is not `escaped` yet.
     """
-
-    kind: str
-    # Without its text: asyncio prints the result of its main task in passing.
-    entries: Sequence[Entry] = field(repr=False)
-    listing: bool = False
-    revision: int = 0
-    broken: Sequence[str] = ()
-
-
-def in_order(kind: str, entries: Sequence[Entry]) -> list[Entry]:
-    """Entries as Calico lists them: tiers by their order, those without one last; else by name."""
-    return sorted(entries, key=_tier_order) if kind == "Tier" else list(entries)
-
-
-def _tier_order(entry: Entry) -> float:
-    order: float | None = entry.value.spec.order
-    return float("inf") if order is None else order
+    version = str(entry.revision) if entry.revision else ""
+    return versioned_value(entry.value, version)
 
 
 def tree(entry: Entry, export: bool = False) -> dict[str, object]:
     """An entry as plain values in the order of Calico's JSON, `resourceVersion` filled in."""
-    plain: dict[str, object] = msgspec.json.decode(shown_value(entry.value))
-    metadata = plain.get("metadata", {})
-    assert isinstance(metadata, dict)
-    if entry.revision:
-        metadata["resourceVersion"] = str(entry.revision)
-    if export:
-        metadata = {key: value for key, value in metadata.items() if key not in _EXPORTED_AWAY}
-    first = {key: metadata[key] for key in _METADATA_ORDER if key in metadata}
-    plain["metadata"] = first | metadata
+    plain: dict[str, object] = msgspec.json.decode(shown_entry(entry))
+    metadata = plain.get("metadata")
+    if export and isinstance(metadata, dict):
+        plain["metadata"] = {
+            key: value for key, value in metadata.items() if key not in _EXPORTED_AWAY
+        }
     return plain
 
 
@@ -80,35 +57,46 @@ def _plain(results: Sequence[Result], export: bool) -> object:
     shown: list[object] = []
     for result in results:
         trees = [tree(entry, export and not result.listing) for entry in result.entries]
-        if result.listing:
-            trees = [
-                {
-                    "kind": f"{result.kind}List",
-                    "apiVersion": API_VERSION,
-                    "metadata": {"resourceVersion": str(result.revision)},
-                    "items": trees,
-                }
-            ]
-        shown += trees
+        shown += [_list_object(result, trees)] if result.listing else trees
     return shown[0] if len(shown) == 1 else shown
+
+
+def _list_object(result: Result, items: Sequence[object]) -> dict[str, object]:
+    return {
+        "kind": f"{result.kind}List",
+        "apiVersion": API_VERSION,
+        "metadata": {"resourceVersion": str(result.revision)},
+        "items": items,
+    }
 
 
 def as_json(results: Sequence[Result], export: bool = False) -> str:
     """Two-space JSON, no newline at the end, as Go's `MarshalIndent`."""
+    if len(results) == 1 and results[0].listing:
+        # The usual case of much text: the bytes of each object as they are.
+        items = [msgspec.Raw(shown_entry(entry)) for entry in results[0].entries]
+        return json_text(_list_object(results[0], items))
     return json_text(_plain(results, export))
 
 
 def json_text(value: object) -> str:
     """Plain values as `as_json` writes them."""
     # The standard library's encoder is five times slower, as it indents in Python.
-    text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
-    return text.translate(_GO_ESCAPES)
+    return escaped(msgspec.json.format(msgspec.json.encode(value), indent=2)).decode()
 
 
 def as_yaml(results: Sequence[Result], export: bool = False) -> str:
     """One YAML document."""
     from calicoctl import yamltext
 
+    if len(results) == 1 and results[0].listing and results[0].entries:
+        from calicoctl.listing.yamlwriter import YamlWriter
+
+        # Sorted as its keys are: apiVersion, items, kind, metadata.
+        frame = yamltext.dump(_list_object(results[0], []))
+        before, after = frame.split("items: []\n")
+        items = YamlWriter().items(tree(entry) for entry in results[0].entries)
+        return "".join((before, "items:\n", *items, after))
     return yamltext.dump(_plain(results, export))
 
 
@@ -134,15 +122,13 @@ def as_tables(
     return text
 
 
-@dataclass(frozen=True, slots=True)
-class ListMetadata:
+class ListMetadata(msgspec.Struct, frozen=True):
     """metav1.ListMeta, as far as a listing has it."""
 
     resourceVersion: str
 
 
-@dataclass(frozen=True, slots=True)
-class ListObject:
+class ListObject(msgspec.Struct, frozen=True):
     """A whole kind as one object: what a template sees of `get KIND`."""
 
     kind: str

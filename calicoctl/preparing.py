@@ -7,18 +7,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from libcalico.datastore.interface import (
-    Entry,
-)
 from libcalico.errors import InvalidValue, MuslinError
 from libcalico.model.base.meta import Metadata, stamp
 from libcalico.model.defaults import apply_defaults
 from libcalico.model.kinds import KINDS, Resource
-from libcalico.model.resources.policy import (
-    GlobalNetworkPolicy,
-    NetworkPolicy,
-)
-from libcalico.model.resources.pool import IPPool
 
 
 def prepare(resource: Resource, namespace: str) -> Resource:
@@ -49,13 +41,6 @@ def _with_namespace(resource: Resource, namespace: str) -> Resource:
         )
     metadata = replace(resource.metadata, namespace=own or namespace or "default")
     return replace(resource, metadata=metadata)
-
-
-def with_defaults(entry: Entry) -> Entry:
-    """The entry with the defaults of its kind filled in."""
-    if not isinstance(entry.value, (IPPool, NetworkPolicy, GlobalNetworkPolicy)):
-        return entry
-    return Entry(entry.key, apply_defaults(entry.value), entry.revision, entry.raw)
 
 
 def fresh_resource(resource: Resource) -> Resource:

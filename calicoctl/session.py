@@ -9,20 +9,22 @@ import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+import msgspec
 
 from calicoctl import versions
 from libcalico import apiconfig
-from libcalico.datastore import connect
+from libcalico.datastore.blocking import BlockingDatastore
 from libcalico.datastore.interface import Datastore
 from libcalico.errors import DatastoreUnavailable, MuslinError
 from libcalico.model.keys import ResourceKey
+from libcalico.process import unlooped
 
 CLUSTER = ResourceKey("ClusterInformation", "default")
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(msgspec.Struct, frozen=True):
     """What every datastore command takes: `-c`, `--allow-version-mismatch`, `--context`."""
 
     config: str | None = None
@@ -41,7 +43,13 @@ async def datastore(options: Options, gate: bool = True) -> AsyncIterator[Datast
     config = _configuration(options)
     for notice in config.notices:
         print(notice, file=sys.stderr)
-    store = await connect(config, quiet=True)
+    store: Datastore
+    if unlooped.in_loop():
+        from libcalico.datastore import connect
+
+        store = await connect(config, quiet=True)
+    else:
+        store = BlockingDatastore(config)
     try:
         if gate and not options.allow_version_mismatch:
             await _check_version(store)

@@ -14,8 +14,8 @@ from libcalico.yamltext import Document, load
 
 __all__ = ["Document", "dump", "load"]
 
-# What a YAML 1.1 reader would not take for a string: quoted on output so that Go reads it back.
-_AMBIGUOUS = re.compile(
+
+AMBIGUOUS = re.compile(
     r"(?:~|null|true|false|yes|no|on|off|y|n|<<|=)?"
     r"|[-+]?(?:[0-9][0-9_]*|0x[0-9a-f_]+|0o?[0-7_]+|0b[01_]+)"
     r"|[-+]?(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9_]+)(?:e[-+]?[0-9]+)?"
@@ -24,6 +24,7 @@ _AMBIGUOUS = re.compile(
     r"|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:(?:t|[ \t]+)[0-9]{1,2}:[0-9]{2}:[0-9]{2}.*)?",
     re.IGNORECASE,
 )
+"""What a YAML 1.1 reader would not take for text: quoted on output, so that Go reads it back."""
 
 
 class _Dumper(yaml.CSafeDumper):
@@ -34,7 +35,7 @@ def _text(dumper: yaml.CSafeDumper, value: str) -> yaml.ScalarNode:
     style = None
     if "\n" in value:
         style = "|"
-    elif _AMBIGUOUS.fullmatch(value):
+    elif AMBIGUOUS.fullmatch(value):
         style = '"'
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 

@@ -41,9 +41,8 @@ def version(
     click.echo(versions.client_text(), nl=False)
     if client:
         return
-    import asyncio
-
     from calicoctl import session
+    from libcalico.process import unlooped
 
     options = options_of(config, allow_version_mismatch, context)
 
@@ -61,6 +60,6 @@ def version(
                     shown = text
                 if not pause:
                     return
-                await asyncio.sleep(pause)
+                await unlooped.pause(pause)
 
-    asyncio.run(ask())
+    unlooped.run(ask())

@@ -103,12 +103,17 @@ def encode_value(key: Key, value: Struct, base: bytes | None = None) -> bytes:
     fresh = _encode(value)
     if base is not None:
         fresh = overlay(type_of(key), fresh, base)
-    return _escape(fresh)
+    return escaped(fresh)
 
 
 def shown_value(value: Struct) -> bytes:
     """The JSON of a resource for users, without the fields of the datastore alone."""
-    return _escape(_encode(value))
+    return escaped(_encode(value))
+
+
+def versioned_value(value: Struct, version: str) -> bytes:
+    """The same with this `resourceVersion`, and not `escaped` yet: there may be thousands."""
+    return _encode(value, version)
 
 
 def resource_from_tree(tree: Mapping[str, object], *, strict: bool = False) -> Resource:
@@ -136,11 +141,11 @@ def resource_from_tree(tree: Mapping[str, object], *, strict: bool = False) -> R
     return value
 
 
-def _encode(value: Struct) -> bytes:
+def _encode(value: Struct, version: str = "") -> bytes:
     metadata = getattr(value, "metadata", None)
-    if metadata is not None and (metadata.resourceVersion or metadata.selfLink):
-        blank = msgspec.structs.replace(metadata, resourceVersion="", selfLink="")
-        value = msgspec.structs.replace(value, metadata=blank)
+    if metadata is not None and (metadata.resourceVersion != version or metadata.selfLink):
+        shown = msgspec.structs.replace(metadata, resourceVersion=version, selfLink="")
+        value = msgspec.structs.replace(value, metadata=shown)
     return _ENCODER.encode(value)
 
 
@@ -153,7 +158,8 @@ _ESCAPES = (
 )
 
 
-def _escape(raw: bytes) -> bytes:
+def escaped(raw: bytes) -> bytes:
+    """JSON with the characters escaped that Go escapes."""
     # Inside JSON these characters occur in strings only, so a plain replacement is right.
     for plain, escaped in _ESCAPES:
         if plain in raw:

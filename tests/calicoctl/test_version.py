@@ -99,7 +99,7 @@ def test_debug_messages_go_to_stderr(etcd: Etcd) -> None:
         env={**os.environ, **etcd.environment()},
         check=True,
     )
-    assert "asyncio" in done.stderr
+    assert "etcd is asked without gRPC" in done.stderr
     assert done.stdout.startswith("NAME")
 
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calicoctl import yamltext
+from calicoctl.listing.yamlwriter import YamlWriter
 from libcalico.errors import MuslinError
 
 # Ten lines of ten names each: 10 ** 9 values.
@@ -140,3 +141,25 @@ def test_what_we_write_both_readers_read_back(value: dict[str, object]) -> None:
     text = yamltext.dump(value)
     assert yaml.safe_load(text) == value
     assert [one.value for one in yamltext.load(text, "file")] == [value]
+
+
+_WORD = st.text(st.sampled_from("aAbBeExXoOyYnNzZ0129_./:-+~= #'\"\n"), max_size=10)
+_STORED = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | _TEXT | _WORD,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_TEXT | _WORD, inner, max_size=3),
+    max_leaves=12,
+)
+
+
+@given(st.lists(_STORED, min_size=1, max_size=3))
+def test_many_documents_are_written_as_one_would_be(values: list[object]) -> None:
+    writer = YamlWriter()
+    whole = yamltext.dump(values)
+    assert "".join(writer.items(values)) == whole
+    # Once more, by what it remembers.
+    assert "".join(writer.items(values)) == whole
+
+
+def test_long_keys_and_texts_of_several_lines_are_written_as_always() -> None:
+    values: list[object] = [{"k" * 200: 1, "a": "b"}, {"a": ["two\nlines", {"b": [[1]]}]}]
+    assert "".join(YamlWriter().items(values)) == yamltext.dump(values)

@@ -6,7 +6,6 @@ Tables and texts as Calico prints them (docs/reference/data-model.md#calicoctl-i
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from ipaddress import ip_address
 
@@ -16,7 +15,6 @@ from calicoctl import borders
 from calicoctl.cli import datastore_options
 from calicoctl.commands.resources.common import options_of
 from calicoctl.session import Options, datastore
-from ipam.admin.library import get_config
 from ipam.admin.usage import (
     ORPHANS,
     BlockUsage,
@@ -30,6 +28,7 @@ from ipam.admin.usage import (
 from ipam.records.blocks import IPAddress
 from libcalico.errors import InvalidValue, MuslinError
 from libcalico.model import IPAMConfig
+from libcalico.process import unlooped
 
 HEADINGS = ("GROUPING", "CIDR", "IPS TOTAL", "IPS IN USE", "IPS RESERVED", "IPS FREE")
 BORROWED = ("IP", "BORROWING-NODE", "BLOCK", "BLOCK OWNER", "TYPE", "ALLOCATED-TO")
@@ -54,13 +53,13 @@ def show(
     options = options_of(config, allow_version_mismatch, context)
     address = parse_ip(ip) if ip is not None else None
     if address is not None:
-        text = asyncio.run(_address(address, options))
+        text = unlooped.run(_address(address, options))
     elif show_borrowed:
-        text = asyncio.run(_borrowed(options))
+        text = unlooped.run(_borrowed(options))
     elif show_configuration:
-        text = asyncio.run(_configuration(options))
+        text = unlooped.run(_configuration(options))
     else:
-        text = asyncio.run(_usage(show_blocks, options))
+        text = unlooped.run(_usage(show_blocks, options))
     click.echo(text, nl=False)
 
 
@@ -94,6 +93,8 @@ def _borrowed_row(one: Borrowed) -> list[str]:
 
 
 async def _configuration(options: Options) -> str:
+    from ipam.admin.library import get_config  # the whole allocator
+
     async with datastore(options) as store:
         return borders.render(("PROPERTY", "VALUE"), settings_rows(await get_config(store)))
 

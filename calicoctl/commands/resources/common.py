@@ -16,7 +16,6 @@ from click.shell_completion import CompletionItem
 from calicoctl import aliases
 from calicoctl.outcome import Outcome
 from calicoctl.session import Options
-from libcalico import commit_confirmed
 from libcalico.datastore.interface import Datastore
 from libcalico.errors import DatastoreUnavailable, InvalidValue, MuslinError
 from libcalico.model.keys import ResourceKey
@@ -115,6 +114,8 @@ def require_in_force(key: ResourceKey, stored: Resource) -> None:
     No node acts on it any more, so a change of it would change nothing, or switch it on unseen
     (docs/design/0008-confirm-within.md).
     """
+    from libcalico import commit_confirmed
+
     with suppress(InvalidValue):  # then the stored version counts
         pending = commit_confirmed.read(stored)
         if pending is not None and pending.passed(datetime.now(UTC)):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
+import sys
 from collections.abc import Sequence
 
 import click
 
 from calicoctl import cells, output
 from calicoctl.cli import datastore_options, file_options
-from calicoctl.client import Client
 from calicoctl.commands.resources.common import (
     KindType,
     documents_of,
@@ -18,13 +17,14 @@ from calicoctl.commands.resources.common import (
     options_of,
     renamed_of,
 )
-from calicoctl.output import Result
-from calicoctl.preparing import prepare
+from calicoctl.listing.reader import Reader
+from calicoctl.listing.result import Result
 from calicoctl.session import Options, datastore
 from libcalico.datastore.interface import Datastore
 from libcalico.errors import DatastoreUnavailable, MuslinError
 from libcalico.model.keys import ResourceKey
 from libcalico.model.kinds import KINDS, Resource, key_of
+from libcalico.process import unlooped
 
 
 @click.command("get")
@@ -66,6 +66,8 @@ def get(
     keys: list[ResourceKey] = []
     legacy: list[Resource] = []
     if known is None:
+        from calicoctl.preparing import prepare
+
         for document in documents_of(str(filename), recursive, skip_empty):
             resource = prepare(document.resource, namespace)
             keys.append(key_of(resource))
@@ -76,7 +78,9 @@ def get(
     elif (namespace or all_namespaces) and not KINDS[known].namespaced:
         raise MuslinError(f"{known} is not namespaced")
     scope = "" if all_namespaces else namespace or "default"
-    results, errors, table_context = asyncio.run(_fetch(known, keys, legacy, scope, style, options))
+    results, errors, table_context = unlooped.run(
+        _fetch(known, keys, legacy, scope, style, options)
+    )
     if results:
         _show(
             results, style, export and bool(names), table_context, bool(namespace or all_namespaces)
@@ -96,7 +100,7 @@ async def _fetch(
     results: list[Result] = []
     errors: list[str] = []
     async with datastore(options) as store:
-        client = Client(store)
+        client = Reader(store)
         if kind is not None and not keys:
             namespace = scope if KINDS[kind].namespaced else ""
             listed = await client.list(kind, namespace)
@@ -140,10 +144,10 @@ def _show(
     context: cells.Context,
     with_namespace: bool,
 ) -> None:
-    if style == "json":
-        click.echo(output.as_json(results, export), nl=False)
-    elif style == "yaml":
-        click.echo(output.as_yaml(results, export), nl=False)
+    if style in ("json", "yaml"):
+        # Not by click, which looks for terminal codes in all of it: both formats escape them.
+        text = output.as_json if style == "json" else output.as_yaml
+        sys.stdout.write(text(results, export))
     elif (template := output.template_of(style)) is not None:
         click.echo(output.as_template(results, template, context), nl=False)
     else:

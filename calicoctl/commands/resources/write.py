@@ -7,11 +7,10 @@ each is tried, and every one that failed is named. Tested in
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 
 import click
+import msgspec
 
 from calicoctl.checked import ACCEPT_UNENFORCED, Prepared, prepared_all
 from calicoctl.cli import datastore_options, file_options
@@ -27,8 +26,8 @@ from calicoctl.outcome import Outcome
 from calicoctl.session import Options, datastore
 from libcalico import commit_confirmed, durations
 from libcalico.errors import AlreadyExists, DatastoreUnavailable, MuslinError
-from libcalico.legacy import onto_stored
 from libcalico.model.kinds import Resource
+from libcalico.process import unlooped
 
 _ALLOW_OVERLAP = click.option(
     "--allow-overlap",
@@ -37,8 +36,7 @@ _ALLOW_OVERLAP = click.option(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class WriteFlags:
+class WriteFlags(msgspec.Struct, frozen=True):
     """The flags of the writing commands: what the operator lets pass."""
 
     accept_unenforced: bool = False
@@ -167,7 +165,7 @@ def _run(
         ]
     if errors or not documents:
         return Outcome(verb, kinds, 0, errors)
-    handled, errors = asyncio.run(_write(verb, prepared, options, flags))
+    handled, errors = unlooped.run(_write(verb, prepared, options, flags))
     return Outcome(verb, kinds, handled, errors)
 
 
@@ -188,6 +186,8 @@ async def _write(
                 # A file may come from `get`: what it says of an earlier deadline means nothing.
                 resource = commit_confirmed.confirmed(one.resource)
                 if one.legacy:
+                    from libcalico.legacy import onto_stored  # few documents are old
+
                     resource = await onto_stored(store, resource)
                 await acts[verb](resource)
                 handled += 1

@@ -1,0 +1,1 @@
+"""What `get` reads and lists."""
