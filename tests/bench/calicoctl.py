@@ -1,10 +1,12 @@
 """`./run bench calicoctl`: what one command costs, as an operator's shell sees it.
 
-A real etcd holds 10,000 workload endpoints of 100 nodes. Each command is a new process of the
-installed console script, bytecode compiled, wall time from start to exit, output to a pipe.
-`python` is the bare interpreter: what no command can undercut.
+A real etcd holds 10,000 workload endpoints of 100 nodes, a pool, and ten of the nodes. Each command
+is a new process of the installed console script, bytecode compiled, wall time from start to exit,
+output to a pipe. `cpu_ms` is the processor time of the cheapest run, which other load changes
+least. `python` is the bare interpreter: what no command can undercut.
 
-JSON: `results.<name>` = {p50_ms, min_ms, max_ms, n}, `goals_ms`, `met`.
+JSON: `results.<name>` = {p50_ms, min_ms, max_ms, cpu_ms, n}, `goals_ms` of the p50, `cpu_goals_ms`,
+`met`.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import asyncio
 import compileall
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -24,14 +27,34 @@ from statistics import median
 from typing import Any
 
 from libcalico.datastore.interface import Put
-from libcalico.model import Metadata, ResourceKey, WorkloadEndpoint, WorkloadEndpointSpec
+from libcalico.model import (
+    IPPool,
+    IPPoolSpec,
+    Metadata,
+    Node,
+    ResourceKey,
+    WorkloadEndpoint,
+    WorkloadEndpointSpec,
+)
 from libcalico.names import workload_endpoint_name
 from tests.support.etcd import Etcd
 
 ROOT = Path(__file__).parent.parent.parent
 SCRIPT = str(Path(sys.executable).parent / "calicoctl")
 GOALS_MS = {"version --client": 60.0, "get workloadendpoints -a": 600.0}
+CPU_GOALS_MS = {
+    "version": 80.0,
+    "get nodes": 80.0,
+    "ipam show": 80.0,
+    "apply -f one.yaml": 80.0,
+}
 PER_COMMIT = 100
+ONE = """\
+kind: GlobalNetworkSet
+apiVersion: projectcalico.org/v3
+metadata: {name: one, labels: {a: b}}
+spec: {nets: [10.0.0.0/24]}
+"""
 
 
 def say(text: str) -> None:
@@ -77,26 +100,41 @@ async def fill(etcd: Etcd, count: int) -> None:
         ]
         for start in range(0, count, PER_COMMIT):
             await store.commit(puts[start : start + PER_COMMIT])
+        for node in (Node(metadata=Metadata(name=f"node{index}")) for index in range(10)):
+            await store.commit([Put(ResourceKey("Node", node.metadata.name), node)])
+        pool = IPPool(metadata=Metadata(name="pool"), spec=IPPoolSpec(cidr="10.64.0.0/16"))
+        await store.commit([Put(ResourceKey("IPPool", "pool"), pool)])
 
 
-def measured(command: Sequence[str], environ: dict[str, str], runs: int) -> list[float]:
-    """Milliseconds of `runs` runs after one that warms the caches."""
+def cpu_of_children() -> float:
+    """Processor seconds of all children that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def measured(
+    command: Sequence[str], environ: dict[str, str], runs: int, folder: str
+) -> list[tuple[float, float]]:
+    """Milliseconds, passed and of the processor, of `runs` runs after one that warms the caches."""
     samples = []
     for _ in range(runs + 1):
-        started = time.perf_counter()
-        done = subprocess.run(command, env=environ, capture_output=True, check=False)
-        samples.append((time.perf_counter() - started) * 1000)
+        started, used = time.perf_counter(), cpu_of_children()
+        done = subprocess.run(command, env=environ, cwd=folder, capture_output=True, check=False)
+        passed = time.perf_counter() - started
+        samples.append((passed * 1000, (cpu_of_children() - used) * 1000))
         if done.returncode != 0:
             raise RuntimeError(f"{' '.join(command)}: {done.stderr.decode()}")
     return samples[1:]
 
 
-def figures(samples: Sequence[float]) -> dict[str, float]:
+def figures(samples: Sequence[tuple[float, float]]) -> dict[str, float]:
     """What is told of one series. Pure."""
+    passed = [one for one, _ in samples]
     return {
-        "p50_ms": round(median(samples), 1),
-        "min_ms": round(min(samples), 1),
-        "max_ms": round(max(samples), 1),
+        "p50_ms": round(median(passed), 1),
+        "min_ms": round(min(passed), 1),
+        "max_ms": round(max(passed), 1),
+        "cpu_ms": round(min(cpu for _, cpu in samples), 1),
         "n": len(samples),
     }
 
@@ -113,37 +151,46 @@ def run(endpoints: int, runs: int) -> dict[str, Any]:
             say(f"writing {endpoints} endpoints")
             asyncio.run(fill(etcd, endpoints))
             environ = clean | etcd.environment()
-            results["python"] = figures(measured([sys.executable, "-c", ""], environ, runs))
+            bare = [sys.executable, "-c", ""]
+            results["python"] = figures(measured(bare, environ, runs, folder))
+            (Path(folder) / "one.yaml").write_text(ONE)
             for words in (
                 "version --client",
                 "--help",
+                *CPU_GOALS_MS,
                 "get tiers",
                 "get workloadendpoints -a",
                 "get workloadendpoints -a -o wide",
                 "get workloadendpoints -a -o json",
+                "get workloadendpoints -a -o yaml",
             ):
                 say(words)
                 command = [SCRIPT, *words.split()]
-                results[words] = figures(measured(command, environ, runs))
+                results[words] = figures(measured(command, environ, runs, folder))
         finally:
             etcd.kill()
     met = {name: results[name]["p50_ms"] <= goal for name, goal in GOALS_MS.items()}
+    met |= {name: results[name]["cpu_ms"] <= goal for name, goal in CPU_GOALS_MS.items()}
     return {
         "bench": "calicoctl",
         "endpoints": endpoints,
         "results": results,
         "goals_ms": GOALS_MS,
+        "cpu_goals_ms": CPU_GOALS_MS,
         "met": met,
     }
 
 
 def text(found: dict[str, Any]) -> str:
     """The report for people. Pure."""
-    lines = [f"{found['endpoints']} workload endpoints; milliseconds of a process, p50 (min-max)"]
+    lines = [
+        f"{found['endpoints']} workload endpoints; milliseconds of a process, p50 (min-max), CPU"
+    ]
     for name, one in found["results"].items():
-        goal = found["goals_ms"].get(name)
+        goal = found["goals_ms"].get(name) or found["cpu_goals_ms"].get(name)
         told = f"   goal {goal:.0f}: {'met' if found['met'][name] else 'MISSED'}" if goal else ""
-        lines.append(f"{name:36} {one['p50_ms']:8} ({one['min_ms']}-{one['max_ms']}){told}")
+        times = f"{one['p50_ms']:8} ({one['min_ms']}-{one['max_ms']}) {one['cpu_ms']:8}"
+        lines.append(f"{name:36} {times}{told}")
     return "\n".join(lines)
 
 
