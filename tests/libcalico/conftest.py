@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from libcalico.datastore.etcd import proxies
-from libcalico.datastore.etcd import way as ways
-from libcalico.datastore.etcd.proxies import ranked
+from libcalico.datastore.etcd.proxy import proxies
+from libcalico.datastore.etcd.proxy import way as ways
+from libcalico.datastore.etcd.proxy.proxies import ranked
 from tests.libcalico.proxied import NODE
 from tests.support.etcd import Etcd
 from tests.support.etcd_proxy import GrpcProxy, ProxiedEtcd

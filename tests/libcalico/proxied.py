@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from libcalico.apiconfig import DatastoreConfig
-from libcalico.datastore.etcd.reading import Reader
+from libcalico.datastore.etcd.proxy.reading import Reader
+from libcalico.datastore.etcd.proxy.way import Way
 from libcalico.datastore.etcd.store import EtcdDatastore
-from libcalico.datastore.etcd.way import Way
 from libcalico.datastore.interface import Datastore
 from tests.libcalico.test_syncer import View, handle, put
 from tests.support.etcd import Etcd

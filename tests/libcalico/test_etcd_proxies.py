@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from libcalico.datastore.etcd.proxies import AWAY, SPREAD, Route, ranked
+from libcalico.datastore.etcd.proxy.proxies import AWAY, SPREAD, Route, ranked
 from tests.size import examples
 
 PROXIES = [f"http://10.0.0.{number}:2379" for number in range(1, 6)]

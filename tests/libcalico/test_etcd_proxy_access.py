@@ -12,7 +12,7 @@ import pytest
 
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore import connect
-from libcalico.datastore.etcd.reading import Reader
+from libcalico.datastore.etcd.proxy.reading import Reader
 from libcalico.datastore.etcd.store import EtcdDatastore
 from libcalico.datastore.interface import Put, Selection
 from libcalico.errors import CertificateProblem

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from libcalico.datastore.etcd import reading, watch
-from libcalico.datastore.etcd import way as ways
+from libcalico.datastore.etcd import watch
 from libcalico.datastore.etcd.connection import Connection
+from libcalico.datastore.etcd.proxy import reading
+from libcalico.datastore.etcd.proxy import way as ways
 from libcalico.datastore.etcd.watch_responses import NEAR
 from libcalico.datastore.interface import Batch, Compacted, Selection
 from libcalico.errors import DatastoreUnavailable

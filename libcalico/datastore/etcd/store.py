@@ -36,8 +36,8 @@ from libcalico.datastore.etcd.operations import (
 )
 from libcalico.datastore.etcd.position import Position, foreign, replaced
 from libcalico.datastore.etcd.proto import etcd_pb2 as pb
-from libcalico.datastore.etcd.proxies import Route
-from libcalico.datastore.etcd.reading import Reader
+from libcalico.datastore.etcd.proxy.proxies import Route
+from libcalico.datastore.etcd.proxy.reading import Reader
 from libcalico.datastore.interface import (
     Batch,
     Change,

@@ -20,7 +20,7 @@ from libcalico.datastore.etcd import watch as watching
 from libcalico.datastore.etcd.connection import Connection
 from libcalico.datastore.etcd.position import foreign
 from libcalico.datastore.etcd.proto import etcd_pb2 as pb
-from libcalico.datastore.etcd.proxies import Route
+from libcalico.datastore.etcd.proxy.proxies import Route
 from libcalico.datastore.interface import Replaced
 from libcalico.errors import DatastoreError, DatastoreUnavailable
 from libcalico.process import tasks

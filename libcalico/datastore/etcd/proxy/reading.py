@@ -34,9 +34,9 @@ from libcalico.datastore.etcd.link import Call, Link
 from libcalico.datastore.etcd.listing import A, Q
 from libcalico.datastore.etcd.operations import named_keys
 from libcalico.datastore.etcd.position import foreign
-from libcalico.datastore.etcd.proxies import Route
+from libcalico.datastore.etcd.proxy.proxies import Route
+from libcalico.datastore.etcd.proxy.way import Cluster, Way
 from libcalico.datastore.etcd.watch_responses import NEAR, FarBehind
-from libcalico.datastore.etcd.way import Cluster, Way
 from libcalico.datastore.interface import Batch, Listing, Replaced, Rows, Selection
 from libcalico.errors import DatastoreUnavailable, PermissionDenied
 from libcalico.model.keys import Key

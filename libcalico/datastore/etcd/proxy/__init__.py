@@ -1,0 +1,1 @@
+"""Long reads of etcd through one of several proxies."""
