@@ -67,6 +67,8 @@ GOALS: Mapping[str, Sequence[Goal]] = {
              "", "--full"),
         Goal("idle, CPU of one core", ("results", "*", "idle", "cpu_percent"), 0.1, "%", "--full"),
         Goal("idle, resident memory", ("results", "*", "idle", "rss_mib"), 60, "MiB", "--full"),
+        Goal("30 cycles of a policy of 10,000 rules, resident memory afterwards",
+             ("results", "*", "cycles", "after_rss_mib"), 100, "MiB", "--full"),
         Goal("65,536 routes, cold", ("results", "*", "routes", "cold_s"), 1.5, "s", "--full"),
         Goal("65,536 routes, again after a restart", ("results", "*", "routes", "resync_s"), 0.7,
              "s", "--full"),
@@ -102,12 +104,21 @@ GOALS: Mapping[str, Sequence[Goal]] = {
              "--full --part mesh"),
         Goal("reflector of 500 clients", ("results", "reflector", "ratio"), 1.0, "of BIRD",
              "--full --part reflector"),
+        Goal("210,000 prefixes cut at the limit, memory of calico-bgp at its peak",
+             ("results", "flood", "peak_rss_mib"), 150, "MiB", "--full --part flood"),
         Goal("a claimed block to a route in another node's kernel",
              ("results", "claim", "p50_ms"), 500, "ms", "--full --part claim"),
     ),
     "calicoctl": (
         *(Goal(f"`calicoctl {words}`, CPU", ("results", words, "cpu_ms"), 80, "ms")
-          for words in ("version", "get nodes", "ipam show", "apply -f")),
+          for words in ("version", "get nodes", "ipam show", "apply -f one.yaml")),
+        Goal("`calicoctl version --client`", ("results", "version --client", "p50_ms"), 60, "ms"),
+        Goal("`calicoctl get workloadendpoints -a` of 10,000",
+             ("results", "get workloadendpoints -a", "p50_ms"), 600, "ms"),
+    ),
+    "memory": (
+        Goal("all programs of an idle node, Kubernetes datastore, PSS",
+             ("results", "total_pss_mib"), 105, "MiB"),
     ),
 }  # fmt: skip
 

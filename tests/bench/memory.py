@@ -9,7 +9,6 @@ them. `python` is ExaBGP's relay. What felix runs for a moment is left out.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import subprocess
@@ -24,6 +23,7 @@ from tests.apiserver import kdd
 from tests.apiserver.test_kdd_node import environment
 from tests.bench._ending import in_order
 from tests.bench._felix_world import Json
+from tests.bench._reporting import add_arguments, conclude
 from tests.bench.felix import table
 from tests.cni.world import NODE, node_world
 from tests.node.world import CALICO_NODE
@@ -109,12 +109,12 @@ def _memory(pid: int) -> Json:
 def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="./run bench memory", description=__doc__)
-    parser.add_argument("--json", action="store_true")
+    add_arguments(parser)
     options = parser.parse_args()
     in_order()
     with tempfile.TemporaryDirectory() as folder:
         result = measure(Path(folder))
-    print(json.dumps({"results": result}, indent=1) if options.json else table(result))
+    conclude("memory", {"results": result}, options, lambda found: table(found["results"]))
     return 0
 
 
