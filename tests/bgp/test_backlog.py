@@ -113,16 +113,17 @@ def test_a_large_table_is_worked_off_while_it_comes() -> None:
         turns: list[list[bytes]] = []
         queue = Portions(turns.append)
         lines = [b"%03d" % number + b"." * (portions.PORTION // 4) for number in range(20)]
-        queue.add(lines[:10])
-        queue.add(lines[10:])
-        assert len(turns) == 1
-        for _ in range(2):
+        for line in lines:  # as many readings as lines, before the loop has turned
+            queue.add([line])
+        assert turns == []
+        for _ in range(3):
             await asyncio.sleep(0)
         queue.finish()
         assert [line for turn in turns for line in turn] == lines
         assert [len(turn) for turn in turns] == [4, 4, 4, 8]
-        await asyncio.sleep(0)
         queue.add(lines[:1])
+        for _ in range(2):
+            await asyncio.sleep(0)
         assert turns[-1] == lines[:1]
 
     asyncio.run(body())

@@ -20,22 +20,28 @@ class Portions:
     def __init__(self, take: Callable[[list[bytes]], None]) -> None:
         self._take, self._loop = take, asyncio.get_running_loop()
         self._waiting: deque[bytes] = deque()
+        self._due = False
 
     def add(self, lines: list[bytes]) -> None:
-        """These after all others."""
-        first = not self._waiting
+        """These after all others, from the next turn on."""
         self._waiting.extend(lines)
-        if first and lines:
-            self._go_on()
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if self._waiting and not self._due:
+            self._due = True
+            self._loop.call_soon(self._go_on)
 
     def _go_on(self) -> None:
+        self._due = False
         portion, size = list[bytes](), 0
         while self._waiting and size < PORTION:
             portion.append(self._waiting.popleft())
             size += len(portion[-1])
-        if self._waiting:
-            self._loop.call_soon(self._go_on)
-        self._take(portion)
+        try:
+            self._take(portion)
+        finally:
+            self._schedule()  # behind whoever waits for what was taken
 
     def finish(self) -> None:
         """All that waits, now."""
