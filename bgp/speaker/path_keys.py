@@ -1,7 +1,7 @@
 """Keys of one peer's paths: a prefix, with the path id where there is one.
 
-Hardly any path has an id (RFC 7911), and a large table holds no tuple for the others. Tested in
-tests/bgp/test_rib.py.
+Hardly any path has an id (RFC 7911), and a large table holds no tuple for the others.
+Tested in tests/bgp/test_rib.py.
 """
 
 from __future__ import annotations
