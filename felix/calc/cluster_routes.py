@@ -9,8 +9,8 @@ changes.
 Invariants:
   CLR-1  The ways depend on the objects only, not on the order in which they came.
   CLR-2  Nothing of this node's own has a way: neither its blocks nor addresses that it uses.
-  CLR-3  No node takes an address of a block of this node by calling it its tunnel's: only what
-         the block lent is led away.
+  CLR-3  No node takes an address of a block of this node by calling it its tunnel's: only what is
+         borrowed is led away, which this node does not use (CLB-2).
 Tested in tests/felix/calc/test_cluster_routes.py (hypothesis).
 """
 
