@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +19,7 @@ def latest(least: float, most: float) -> float:
     return most
 
 
+@pytest.mark.promise("PAIN-30")
 def test_nodes_spread_over_the_proxies_and_over_the_rest_when_one_is_gone() -> None:
     first = Counter(ranked(node, PROXIES)[0] for node in NODES)
     assert set(first) == set(PROXIES)
@@ -35,6 +37,7 @@ def test_a_rank_depends_on_no_other_proxy_nor_on_their_order(
     assert ranked(node, rest) == [one for one in ranked(node, PROXIES) if one != gone]
 
 
+@pytest.mark.promise("PAIN-30")
 def test_a_proxy_that_failed_is_asked_again_after_its_time_and_then_used() -> None:
     route = Route("node1", PROXIES, latest)
     best, second = ranked("node1", PROXIES)[:2]

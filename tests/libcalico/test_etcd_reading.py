@@ -24,6 +24,7 @@ from tests.support.patience import until, until_asked
 pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("eager")]
 
 
+@pytest.mark.promise("F-113")
 async def test_long_reads_go_through_the_proxy_and_nothing_else_does(
     private_etcd: Etcd, pair: list[GrpcProxy]
 ) -> None:
@@ -62,6 +63,7 @@ async def test_a_proxy_that_dies_is_left_for_the_other_and_returned_to(
         assert all(view.in_sync[1:])
 
 
+@pytest.mark.promise("PAIN-30")
 async def test_a_proxy_that_dies_moves_its_own_nodes_alone(
     private_etcd: Etcd, pair: list[GrpcProxy]
 ) -> None:
