@@ -87,4 +87,11 @@ def conditions(agent: Parts) -> list[tuple[str, str]]:
         *agent.objects.lacking(),
         *agent.services.conditions(),
         *agent.reports.conditions(),
+        *_detour(agent.syncer),
     ]
+
+
+def _detour(syncer: Syncer | None) -> list[tuple[str, str]]:
+    """Reads that do not go through the proxies that are named."""
+    why = syncer.detour if syncer is not None else ""
+    return [("ETCD_READ_ENDPOINTS", f"etcd itself is read: {why}")] if why else []

@@ -95,6 +95,10 @@ class Divided(Protocol):
     def reader(self) -> Readable:
         """What to list and watch by, for a process that follows the store."""
 
+    @property
+    def detour(self) -> str:
+        """Why long reads do not go the way that was asked for; empty where they do."""
+
 
 @runtime_checkable
 class Leasing(Protocol):
@@ -133,6 +137,11 @@ async def require_room(store: Datastore, key: Key) -> None:
     """`Bounded.require_room`; a store of another kind counts as having room."""
     if isinstance(store, Bounded):
         await store.require_room(key)
+
+
+def why_detour(store: Readable) -> str:
+    """`Divided.detour`; a store of another kind has one way."""
+    return store.detour if isinstance(store, Divided) else ""
 
 
 def why_full(store: Datastore) -> str:

@@ -34,7 +34,7 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from libcalico import gc_control
-from libcalico.datastore.capabilities import name_of, pages_of, reader_of, rows_of
+from libcalico.datastore.capabilities import name_of, pages_of, reader_of, rows_of, why_detour
 from libcalico.datastore.interface import (
     Compacted,
     Datastore,
@@ -137,7 +137,7 @@ class Syncer:
         on_connection: Callable[[], None] = lambda: None,
         on_replaced: Callable[[], None] = lambda: None,
     ) -> None:
-        self._store = reader_of(store)
+        self._origin, self._store = store, reader_of(store)
         self._on_connection, self._on_replaced = on_connection, on_replaced
         self._feeds = [
             _Feed(replace(one, raw=one.family in sinks), sinks.get(one.family))
@@ -161,6 +161,11 @@ class Syncer:
     def in_sync(self) -> bool:
         """Whether all selections have been listed at least once."""
         return all(feed.listed for feed in self._feeds)
+
+    @property
+    def detour(self) -> str:
+        """`capabilities.Divided.detour`."""
+        return why_detour(self._origin)
 
     def known(self) -> dict[str, int]:
         """The number of objects of each followed family, as far as the datastore was read."""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from felix.reports import status_document
 from libcalico.datastore import connect
 from libcalico.datastore.etcd.store import EtcdDatastore
 from libcalico.datastore.interface import Selection
@@ -126,7 +127,10 @@ async def test_without_proxies_etcd_itself_is_read_and_the_log_says_so(
         await see(view, store, "a")
         way = way_of(store)
         assert way.proxy is None
-        assert "no etcd proxy answers" in way.bypass
+        assert "no etcd proxy answers" in view.syncer.detour
+        (named,) = status_document._detour(view.syncer)
+        assert named[0] == "ETCD_READ_ENDPOINTS"
+        assert "etcd itself is read: no etcd proxy answers" in named[1]
         assert "reads go on with etcd itself" in caplog.text
         pair[1].start()
 
@@ -136,7 +140,8 @@ async def test_without_proxies_etcd_itself_is_read_and_the_log_says_so(
 
         await until_asked(is_back, "a proxy")
         await see(view, store, "b")
-        assert way.bypass == ""
+        assert view.syncer.detour == ""
+        assert status_document._detour(view.syncer) == []
         assert f"{pair[1].endpoint} answers" in caplog.text
 
 

@@ -87,6 +87,11 @@ class EtcdDatastore:
         return self._reader or self
 
     @property
+    def detour(self) -> str:
+        """Why no proxy is used though some are named (`capabilities.Divided`)."""
+        return self._reader.way.bypass if self._reader else ""
+
+    @property
     def prompt(self) -> bool:
         """Whether a guarded commit is sent before its caller waits for anything."""
         return self._connection.prompt
