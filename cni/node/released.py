@@ -21,29 +21,38 @@ FIRST, LONGEST = 30.0, 600.0
 
 
 class Released:
-    """At most `LIMIT` attachments; the oldest go first."""
+    """At most `LIMIT` containers' interfaces; the oldest go first.
+
+    An ADD ends the memory of every DEL of its container's interface: a runtime's DEL may name the
+    pod or not, and only the container tells that they are about one thing.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._until: dict[Attachment, tuple[float, float]] = {}
+        self._until: dict[tuple[str, str], tuple[Attachment, float, float]] = {}
 
     def note(self, attachment: Attachment) -> None:
         """A DEL has released everything, by the word of the datastore."""
-        _, before = self._until.pop(attachment, (0.0, FIRST / 2))
-        seconds = min(LONGEST, 2 * before)
-        self._until[attachment] = self._clock() + seconds, seconds
+        known = self._until.pop(_interface(attachment), None)
+        again = known is not None and known[0] == attachment
+        seconds = min(LONGEST, 2 * known[2]) if known is not None and again else FIRST
+        self._until[_interface(attachment)] = attachment, self._clock() + seconds, seconds
         if len(self._until) > LIMIT:
             del self._until[next(iter(self._until))]
 
     def holds(self, attachment: Attachment) -> bool:
         """Whether it was released lately, so that the datastore need not be asked."""
-        until, _ = self._until.get(attachment, (0.0, 0.0))
-        return self._clock() < until
+        known = self._until.get(_interface(attachment))
+        return known is not None and known[0] == attachment and self._clock() < known[1]
 
     def forget(self, attachment: Attachment) -> None:
         """An ADD begins."""
-        self._until.pop(attachment, None)
+        self._until.pop(_interface(attachment), None)
 
     def clear(self) -> None:
         """Forget everything."""
         self._until.clear()
+
+
+def _interface(attachment: Attachment) -> tuple[str, str]:
+    return attachment.container_id, attachment.ifname

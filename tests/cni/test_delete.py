@@ -142,6 +142,16 @@ def test_what_is_released_is_remembered_ever_longer_and_not_for_ever() -> None:
     assert not released.holds(WEB)
 
 
+def test_an_add_ends_what_was_remembered_of_its_container_under_any_name() -> None:
+    """A runtime's DEL may lack the pod's name, and the ADD after it has one."""
+    released, nameless = Released(lambda: 0.0), replace(WEB, namespace="", pod="")
+    released.note(nameless)
+    assert released.holds(nameless)
+    assert not released.holds(WEB), "with the name more can be found"
+    released.forget(WEB)
+    assert not released.holds(nameless)
+
+
 def test_few_attachments_are_remembered() -> None:
     released = Released(lambda: 0.0)
     many = [replace(WEB, container_id=f"c{number}") for number in range(REMEMBERED + 1)]

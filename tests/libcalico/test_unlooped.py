@@ -22,10 +22,10 @@ def test_runs_to_the_end_without_a_loop() -> None:
 
 
 def test_a_pause_in_a_loop_lets_others_work() -> None:
-    async def both() -> tuple[str, str]:
-        return await asyncio.gather(paused(), paused())
+    async def both() -> list[str]:
+        return list(await asyncio.gather(paused(), paused()))
 
-    assert asyncio.run(both()) == ("done", "done")
+    assert asyncio.run(both()) == ["done", "done"]
 
 
 def test_what_waits_for_a_loop_is_a_defect() -> None:
