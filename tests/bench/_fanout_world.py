@@ -7,7 +7,6 @@ and thrown away (`_fanout_nodes.c`), so that the figures are those of store and 
 from __future__ import annotations
 
 import json
-import os
 import resource
 import subprocess
 import sys
@@ -19,27 +18,20 @@ from typing import Any
 
 from felix.calc.graph import selections
 from libcalico.datastore.etcd.watch_responses import Responses
+from tests.bench._bgp_table import cpu
 from tests.bench._snapshot_shape import Shape, endpoint
 from tests.support.etcd import Etcd
-from tests.support.patience import HANG
-from tests.support.ports import free_ports
+from tests.support.etcd_proxy import GrpcProxy
 
 Json = dict[str, Any]
 SOURCE = Path(__file__).with_name("_fanout_nodes.c")
 SHAPE = Shape("markers", 100_000, 1_000)
 NODES_A_PROXY = 200
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def say(text: str) -> None:
     """Progress."""
     print(text, file=sys.stderr, flush=True)
-
-
-def processor(pid: int) -> float:
-    """Seconds of CPU that a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
 def resident(pid: int) -> float:
@@ -51,37 +43,6 @@ def watches(revision: int) -> list[bytes]:
     """The create requests of a felix that goes on at a revision, as gRPC frames them. Pure."""
     made = (one.SerializeToString() for one in Responses(selections(), revision).requests())
     return [b"\0" + len(one).to_bytes(4, "big") + one for one in made]
-
-
-class Proxy:
-    """One `etcd grpc-proxy`, on a port that it keeps over restarts."""
-
-    def __init__(self, etcd: Etcd, folder: Path) -> None:
-        (self.port,) = free_ports(1)
-        self._etcd, self._log = etcd, folder / f"proxy{self.port}.log"
-        self.start()
-
-    def start(self) -> None:
-        """Start, and wait until it listens."""
-        with self._log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [
-                    "etcd", "grpc-proxy", "start", f"--endpoints={self._etcd.endpoint}",
-                    f"--listen-addr=127.0.0.1:{self.port}",
-                    f"--advertise-client-url=127.0.0.1:{self.port}", "--resolver-prefix=",
-                ],
-                stdout=log, stderr=log, env={"PATH": os.environ["PATH"]},
-            )  # fmt: skip
-        until = time.monotonic() + HANG
-        while f":{self.port:04X} 00000000:0000 0A" not in Path("/proc/net/tcp").read_text():
-            if self.process.poll() is not None or time.monotonic() > until:
-                raise SystemExit(f"the proxy does not listen:\n{self._log.read_text()[-2000:]}")
-            time.sleep(0.02)
-
-    def kill(self) -> None:
-        """SIGKILL."""
-        self.process.kill()
-        self.process.wait()
 
 
 class Nodes:
@@ -152,7 +113,10 @@ class World:
 
     def __init__(self, etcd: Etcd, folder: Path, proxies: int) -> None:
         self.etcd, self._written = etcd, 0
-        self.proxies = [Proxy(etcd, folder) for _ in range(proxies)]
+        self.proxies = [
+            GrpcProxy(folder / f"proxy{number}", [etcd.endpoint]).start()
+            for number in range(proxies)
+        ]
         ports = [proxy.port for proxy in self.proxies] or [etcd.port]
         self.nodes = Nodes(folder, ports, etcd.revision())
 
@@ -169,12 +133,11 @@ class World:
 
     def used(self) -> Json:
         """Seconds of CPU and MiB of the store and of all proxies."""
-        pids = [proxy.process.pid for proxy in self.proxies]
-        (store,) = [self.etcd.pid]
+        pids = [proxy.pid for proxy in self.proxies]
         return {
-            "store_cpu_s": processor(store),
-            "proxies_cpu_s": sum(map(processor, pids)),
-            "store_rss_mib": round(resident(store)),
+            "store_cpu_s": cpu([self.etcd.pid]),
+            "proxies_cpu_s": cpu(pids),
+            "store_rss_mib": round(resident(self.etcd.pid)),
             "proxies_rss_mib": round(sum(map(resident, pids))),
         }
 

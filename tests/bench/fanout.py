@@ -29,7 +29,8 @@ import time
 from pathlib import Path
 
 from tests.bench import _ending, felix_snapshot
-from tests.bench._fanout_world import NODES_A_PROXY, Json, World, processor, say, world
+from tests.bench._bgp_table import cpu
+from tests.bench._fanout_world import NODES_A_PROXY, Json, World, say, world
 from tests.bench._reporting import add_arguments, conclude
 from tests.bench._snapshot_shape import Shape
 from tests.bench.felix import table
@@ -100,9 +101,9 @@ def cold(folder: Path, full: bool) -> Json:
     etcd = Etcd(folder / "cold", ["--quota-backend-bytes=4000000000"]).start()
     try:
         asyncio.run(fill(etcd, shape))
-        sent, used = etcd.sent(), processor(etcd.pid)
+        sent, used = etcd.sent(), cpu([etcd.pid])
         felix_snapshot.measure("raw", etcd, shape, 0)
-        sent, used = etcd.sent() - sent, processor(etcd.pid) - used
+        sent, used = etcd.sent() - sent, cpu([etcd.pid]) - used
     finally:
         etcd.kill()
     return {

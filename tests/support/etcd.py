@@ -15,7 +15,6 @@ import itertools
 import json
 import os
 import shutil
-import signal
 import subprocess
 import time
 import urllib.request
@@ -29,7 +28,8 @@ from libcalico.datastore import connect
 from libcalico.datastore.interface import Datastore
 from libcalico.errors import DatastoreUnavailable
 from libcalico.model import HandleKey
-from tests.support import gateway, stopping
+from tests.support import gateway
+from tests.support.own_process import OwnProcess
 from tests.support.patience import HANG
 from tests.support.ports import free_ports as free_ports
 
@@ -39,7 +39,7 @@ CALL = 30.0
 """Seconds of one call that shall succeed: more than by default, for the machine may be busy."""
 
 
-class Etcd:
+class Etcd(OwnProcess):
     """One server. `endpoint` stays the same over restarts."""
 
     def __init__(self, folder: Path, extra: Sequence[str] = (), scheme: str = "http") -> None:
@@ -51,27 +51,15 @@ class Etcd:
         self.peer = f"http://127.0.0.1:{self._peer}"
         self.members = f"{self.name}={self.peer}"
         self.endpoint = f"{scheme}://127.0.0.1:{self._client}"
-        self._process: subprocess.Popen[bytes] | None = None
         self.ctl_flags: list[str] = []
         # 64 MB and more, whatever is stored; worlds of a session would hold them to its end.
         gone = weakref.finalize(self, shutil.rmtree, folder / "data", ignore_errors=True)
         gone.atexit = False  # a forked process ends, too
 
     @property
-    def running(self) -> bool:
-        """Whether the process lives."""
-        return self._process is not None and self._process.poll() is None
-
-    @property
     def port(self) -> int:
         """Where clients connect."""
         return self._client
-
-    @property
-    def pid(self) -> int:
-        """Of the process that runs."""
-        assert self._process is not None
-        return self._process.pid
 
     @property
     def reached(self) -> str:
@@ -130,29 +118,6 @@ class Etcd:
         # With an alarm, of a full disk say, /health says no, and yet it answers.
         return self._ask("endpoint", "health").returncode == 0
 
-    def stop(self, signal_number: int = signal.SIGTERM) -> None:
-        """End the process and wait for it; its data stays."""
-        if self._process is None:
-            return
-        if self._process.poll() is None:
-            self._process.send_signal(signal.SIGCONT)
-            self._process.send_signal(signal_number)
-            try:
-                self._process.wait(10)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-        self._process = None
-
-    def kill(self) -> None:
-        """SIGKILL."""
-        self.stop(signal.SIGKILL)
-
-    def restart(self) -> None:
-        """Stop and start on the same ports and data."""
-        self.stop()
-        self.start()
-
     def restart_with(self, *flags: str) -> None:
         """Restart with these flags more, until the next one."""
         kept = list(self._extra)
@@ -198,16 +163,6 @@ class Etcd:
         self.compact()
         self.ctl("defrag")
         self.ctl("alarm", "disarm")
-
-    def pause(self) -> None:
-        """SIGSTOP: connections stay open and nothing answers."""
-        assert self._process is not None
-        stopping.pause(self._process.pid)
-
-    def resume(self) -> None:
-        """SIGCONT."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGCONT)
 
     def config(self, timeout: float = CALL) -> DatastoreConfig:
         """A configuration that reaches this server."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import time
 from collections.abc import Sequence
@@ -11,13 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from libcalico.apiconfig import DatastoreConfig
-from tests.support import stopping
 from tests.support.etcd import CALL, Etcd
+from tests.support.own_process import OwnProcess
 from tests.support.patience import HANG
 from tests.support.ports import free_ports
 
 
-class GrpcProxy:
+class GrpcProxy(OwnProcess):
     """One proxy. `endpoint` stays the same over restarts; `flags` are further ones."""
 
     def __init__(
@@ -26,12 +25,6 @@ class GrpcProxy:
         self._folder, self._members, self._flags = folder, list(members), list(flags)
         (self.port,) = free_ports(1)
         self.endpoint = f"{scheme}://127.0.0.1:{self.port}"
-        self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def running(self) -> bool:
-        """Whether the process lives."""
-        return self._process is not None and self._process.poll() is None
 
     def start(self) -> GrpcProxy:
         """Start, and wait until it serves."""
@@ -59,39 +52,6 @@ class GrpcProxy:
                 return self
             time.sleep(0.02)
         raise RuntimeError("the proxy did not start:\n" + log_file.read_text()[-3000:])
-
-    def stop(self, signal_number: int = signal.SIGTERM) -> None:
-        """End the process and wait for it."""
-        if self._process is None:
-            return
-        if self._process.poll() is None:
-            self._process.send_signal(signal.SIGCONT)
-            self._process.send_signal(signal_number)
-            try:
-                self._process.wait(10)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-        self._process = None
-
-    def kill(self) -> None:
-        """SIGKILL."""
-        self.stop(signal.SIGKILL)
-
-    def restart(self) -> None:
-        """Stop and start on the same port."""
-        self.stop()
-        self.start()
-
-    def pause(self) -> None:
-        """SIGSTOP: connections stay open and nothing answers."""
-        assert self._process is not None
-        stopping.pause(self._process.pid)
-
-    def resume(self) -> None:
-        """SIGCONT."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGCONT)
 
 
 class ProxiedEtcd(Etcd):
