@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from libcalico.datastore import built_in
 from libcalico.datastore.etcd import keys
-from libcalico.datastore.etcd.entries import decode, entry_of
+from libcalico.datastore.etcd.entries import collect, decode, entry_of
 from libcalico.datastore.interface import (
     ABSENT,
     Batch,
@@ -170,17 +170,8 @@ class EtcdStore:
         await self._ask()
         listing = Listing([], self._database.revision, [])
         for path, (raw, revision) in sorted(self._database.values.items()):
-            key = _selected(selection, path)
-            if key is None:
-                continue
-            if selection.raw:
-                listing.entries.append(Entry(key, None, revision, raw))
-                continue
-            entry, reason = entry_of(key, raw, revision)
-            if reason:
-                listing.broken.append((path, reason))
-            if entry is not None:
-                listing.entries.append(entry)
+            if _selected(selection, path) is not None:
+                collect(selection, path.encode(), raw, revision, listing)
         if built_in.is_selected(selection):
             listing.entries.append(built_in.entry())
         await self._answered()
