@@ -41,7 +41,7 @@ async def connect(
     # gRPC takes 70 ms to import: only a process that talks to etcd pays.
     from libcalico.datastore.etcd.store import EtcdDatastore
 
-    return EtcdDatastore(config, gather, _node_name(os.environ))
+    return EtcdDatastore(config, gather, _node_name(os.environ) if config.proxies else "")
 
 
 def _node_name(environ: Mapping[str, str]) -> str:
