@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import aclosing
 
 from felix.calc.sets.claimed_blocks import ClaimedBlocks, IPNetwork
-from libcalico.datastore.capabilities import pages_of
+from libcalico.datastore.capabilities import entries_of
 from libcalico.datastore.interface import Datastore, Selection
 from libcalico.errors import DatastoreError
 from libcalico.model import BlockKey
@@ -44,14 +43,8 @@ async def start_blocks(blocks: ClaimedBlocks, store: Datastore | None) -> None:
 
 async def ownerless(store: Datastore) -> list[IPNetwork]:
     """The blocks without owner. Raises `DatastoreError`."""
-    found: list[IPNetwork] = []
-    async with aclosing(pages_of(store, Selection("Block"))) as pages:  # type: ignore[type-var]
-        async for page in pages:
-            found += [
-                entry.key.cidr
-                for entry in page.entries
-                if isinstance(entry.key, BlockKey)
-                and not entry.value.owner
-                and not entry.value.deleted
-            ]
-    return found
+    return [
+        entry.key.cidr
+        async for entry in entries_of(store, Selection("Block"))
+        if isinstance(entry.key, BlockKey) and not entry.value.owner and not entry.value.deleted
+    ]

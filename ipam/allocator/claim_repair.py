@@ -6,13 +6,12 @@ Tested in tests/ipam/test_restoration.py.
 from __future__ import annotations
 
 import time
-from contextlib import aclosing
 from enum import Enum
 
 from ipam.allocator import affinities, restoration, stored_claims
 from ipam.allocator.view import View
 from ipam.records import blocks, sizes
-from libcalico.datastore.capabilities import pages_of
+from libcalico.datastore.capabilities import entries_of
 from libcalico.datastore.interface import ABSENT, CommitConflict, Datastore, Put, Selection
 from libcalico.model import BlockAffinity
 from libcalico.model.keys import BlockKey, IPNetwork
@@ -79,14 +78,10 @@ async def unclaimed(store: Datastore, host: str) -> list[IPNetwork]:
     claimed = {
         stored_claims.claimed_network(one) for one in await stored_claims.claims_of(store, host)
     }
-    networks: list[IPNetwork] = []
-    async with aclosing(pages_of(store, Selection("Block"))) as pages:  # type: ignore[type-var]
-        async for page in pages:
-            networks += [
-                entry.key.cidr
-                for entry in page.entries
-                if isinstance(entry.key, BlockKey)
-                and entry.value.owner == blocks.owner_text(host)
-                and entry.key.cidr not in claimed
-            ]
-    return networks
+    return [
+        entry.key.cidr
+        async for entry in entries_of(store, Selection("Block"))
+        if isinstance(entry.key, BlockKey)
+        and entry.value.owner == blocks.owner_text(host)
+        and entry.key.cidr not in claimed
+    ]

@@ -6,6 +6,7 @@ Tested in tests/libcalico/test_etcd_store.py, test_syncer_sinks.py and test_etcd
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import aclosing
 from typing import Protocol, runtime_checkable
 
 from msgspec.structs import replace
@@ -174,6 +175,14 @@ async def pages_of(
         return
     async for page in store.pages(selection, revision):
         yield page
+
+
+async def entries_of(store: Readable, selection: Selection) -> AsyncIterator[Entry]:
+    """The entries of a listing, by pages: they are never all in memory."""
+    async with aclosing(pages_of(store, selection)) as pages:  # type: ignore[type-var]
+        async for page in pages:
+            for entry in page.entries:
+                yield entry
 
 
 async def whole_listing(store: Paged, selection: Selection) -> Listing:
