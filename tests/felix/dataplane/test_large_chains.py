@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from felix.dataplane.rules import iptables, nftables
 from felix.dataplane.rules.large_chains import LARGE, LargeChains
 from felix.rules.model import Accept, Chain, Rule
@@ -25,26 +27,23 @@ def test_only_many_rules_are_named_once_they_are_gone() -> None:
 def test_cycles_of_a_large_policy_leave_nothing_in_nftables() -> None:
     with Ruleset([4], "calico") as rules:
         table = nftables.ModelTable(rules, 4, "filter")
-        for _ in range(3):
-            for _ in range(2):  # other rules in the place of the first ones
-                chain = large()
-                list(table.prepare(chain.rules))
-                table.want(chain)
-                assert len(table._known) == 1
-            table.unwant(chain.name)
-        assert not table._known
-        assert not table._ahead
+        assert_cycles_leave_nothing(table, table)
 
 
 def test_cycles_of_a_large_policy_leave_nothing_in_iptables() -> None:
     texts = iptables.Texts()
     table = iptables.ModelTable(Table("filter", 4, "nft", iptables.SCHEME), texts)
+    assert_cycles_leave_nothing(table, texts)
+
+
+def assert_cycles_leave_nothing(table: Any, memory: Any) -> None:
+    """A large chain comes, is another one, and goes; `memory` has what was rendered of it."""
     for _ in range(3):
-        for _ in range(2):
+        for _ in range(2):  # other rules in the place of the first ones
             chain = large()
             list(table.prepare(chain.rules))
             table.want(chain)
-            assert len(texts._known) == 1
+            assert len(memory._known) == 1
         table.unwant(chain.name)
-    assert not texts._known
-    assert not texts._ahead
+    assert not memory._known
+    assert not memory._ahead
