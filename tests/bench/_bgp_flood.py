@@ -1,6 +1,6 @@
 """A router offers more routes than are taken of one peer: what the cut costs in memory.
 
-Part flood of `./run bench bgp`. felix's place has somebody who only reads: what is measured is bgp.
+Part flood of `./run bench bgp`. In felix's place a reader takes what comes: bgp alone is measured.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 `calico-node run` on a real kube-apiserver (`./run k8s binaries`), with a neighbour that does not
 answer, and no pods. JSON: `results.NAME` = {pss_mib, rss_mib} of each process, and `total_pss_mib`:
-pages that programs share count once (`man 5 proc`, smaps_rollup), whoever else on the machine has
+pages that programs share count once (`man 5 proc`, smaps_rollup), also where other processes have
 them. `python` is ExaBGP's relay. What felix runs for a moment is left out.
 """
 

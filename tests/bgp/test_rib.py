@@ -222,7 +222,7 @@ def test_after_a_restart_the_table_is_the_new_session_alone(
 
 
 def test_prefixes_that_differ_in_nothing_else_share_what_is_held() -> None:
-    """A table of equal paths costs the prefixes and no object more, whatever the messages were."""
+    """A table of equal paths costs the prefixes and no object more, in messages of any size."""
     rib = Rib()
     take(rib, said(0, [(0, 0), (1, 0)]))
     take(rib, said(0, [(2, 0)]))

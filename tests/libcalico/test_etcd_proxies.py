@@ -47,7 +47,7 @@ def test_a_proxy_that_failed_is_asked_again_after_its_time_and_then_used() -> No
     assert route.due(10.0 + AWAY[1] - 1) is None
     assert route.due(10.0 + AWAY[1]) == best
     assert route.endpoint == second, "not before it has answered"
-    assert route.failed(best, 400.0) == 0.0, "nobody left it meanwhile"
+    assert route.failed(best, 400.0) == 0.0, "no node left it meanwhile"
     assert route.due(400.0) is None
     route.answered(best)
     assert route.endpoint == best

@@ -41,7 +41,7 @@ class Portions:
         try:
             self._take(portion)
         finally:
-            self._schedule()  # behind whoever waits for what was taken
+            self._schedule()  # behind the waiters for what was taken
 
     def finish(self) -> None:
         """All that waits, now."""

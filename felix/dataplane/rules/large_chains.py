@@ -1,7 +1,7 @@
 """Which rendered rules are not to be remembered any more.
 
 What was rendered is remembered by the identity of its rules, for pods of one kind have one tuple
-of them. Those of a policy of thousands of rules are megabytes, and nobody's once its chain has
+of them. Those of a policy of thousands of rules are megabytes, and of no use once its chain has
 others, or is gone. Tested in tests/felix/dataplane/test_large_chains.py.
 """
 

@@ -15,7 +15,7 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 OUR_WINDOW = 1 << 24
 """Bytes of one stream, and of all streams, until more are granted."""
 FRAME_BYTES = 1 << 14
-"""The longest frame that we take: nobody is told that we took longer ones."""
+"""The longest frame that we take: peers are not told that we took longer ones."""
 FIRST_WINDOW = 65535
 """What may leave on a connection or a stream until more is granted."""
 
@@ -35,7 +35,7 @@ Frame = tuple[int, int, int, bytes]
 
 
 class FrameTooLong(Exception):
-    """Longer than anybody may send who was not told that he may (RFC 9113 section 4.2)."""
+    """Longer than a peer may send that was not told otherwise (RFC 9113 section 4.2)."""
 
 
 class Cutter:

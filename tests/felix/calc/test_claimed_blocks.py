@@ -1,4 +1,4 @@
-"""Blocks by their claims, and borrowed addresses by the endpoints: whatever comes first."""
+"""Blocks by their claims, and borrowed addresses by the endpoints, in any order."""
 
 from __future__ import annotations
 
