@@ -14,6 +14,7 @@ from libcalico.datastore.interface import Datastore
 from tests.libcalico.test_syncer import View, handle, put
 from tests.support.etcd import Etcd
 from tests.support.etcd_proxy import GrpcProxy
+from tests.support.patience import until_asked
 
 NODE = "node1"
 HANDLES = "/calico/ipam/v2/handle"
@@ -40,3 +41,13 @@ def way_of(store: EtcdDatastore) -> Way:
 async def see(view: View, store: Datastore, name: str) -> None:
     await put(store, name)
     await view.until(lambda: handle(name) in view.state, name)
+
+
+async def until_back(way: Way, proxy: GrpcProxy) -> None:
+    """Wait until reads go through a proxy that has been started again."""
+
+    async def is_back() -> bool:
+        await way.look()
+        return way.proxy == proxy.endpoint
+
+    await until_asked(is_back, f"a return to {proxy.endpoint}")

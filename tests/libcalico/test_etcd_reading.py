@@ -16,7 +16,7 @@ from libcalico.datastore import connect
 from libcalico.datastore.etcd.store import EtcdDatastore
 from libcalico.datastore.interface import Selection
 from libcalico.errors import DatastoreUnavailable
-from tests.libcalico.proxied import HANDLES, NODE, opened, see, through, way_of
+from tests.libcalico.proxied import HANDLES, NODE, opened, see, through, until_back, way_of
 from tests.libcalico.test_syncer import View, following, handle, put
 from tests.support.etcd import Etcd, make_cluster
 from tests.support.etcd_proxy import GrpcProxy
@@ -53,12 +53,7 @@ async def test_a_proxy_that_dies_is_left_for_the_other_and_returned_to(
         await way.look()
         assert way.proxy == pair[1].endpoint, "it does not answer yet"
         pair[0].start()
-
-        async def is_back() -> bool:
-            await way.look()
-            return way.proxy == pair[0].endpoint
-
-        await until_asked(is_back, "the preferred proxy")
+        await until_back(way, pair[0])
         await see(view, store, "c")
         assert len(view.updates) == told + 1
         assert all(view.in_sync[1:])
@@ -133,12 +128,7 @@ async def test_without_proxies_etcd_itself_is_read_and_the_log_says_so(
         assert "etcd itself is read: no etcd proxy answers" in named[1]
         assert "reads go on with etcd itself" in caplog.text
         pair[1].start()
-
-        async def is_back() -> bool:
-            await way.look()
-            return way.proxy == pair[1].endpoint
-
-        await until_asked(is_back, "a proxy")
+        await until_back(way, pair[1])
         await see(view, store, "b")
         assert view.syncer.detour == ""
         assert status_document._detour(view.syncer) == []

@@ -148,13 +148,19 @@ def test_the_same_machine_with_a_new_address_does_not_wait(
 KEPT = msgspec.structs.replace(THEIRS, interval=REWRITE, keptAlive=life.INTERVAL)
 
 
+def register_kept(etcd: Etcd) -> str:
+    """Another machine's node and its sign, under a lease, which is returned."""
+    register_other(etcd)
+    lease = etcd.ctl("lease", "grant", "600").decode().split()[1]
+    etcd.ctl("put", f"--lease={lease}", SIGN, stdin=msgspec.json.encode(KEPT))
+    return lease
+
+
 def test_a_sign_that_is_only_kept_alive_is_of_a_machine_that_lives(
     etcd_inside: Etcd, environ: dict[str, str]
 ) -> None:
     """It is written once in five minutes, and judged within the interval of its lease."""
-    register_other(etcd_inside)
-    lease = etcd_inside.ctl("lease", "grant", "600").decode().split()[1]
-    etcd_inside.ctl("put", f"--lease={lease}", SIGN, stdin=msgspec.json.encode(KEPT))
+    lease = register_kept(etcd_inside)
     revision = etcd_inside.revision()
 
     def at(passed: float) -> None:
@@ -178,9 +184,7 @@ def seconds_left(etcd: Etcd, lease: str) -> int:
 def test_a_sign_that_is_kept_no_more_is_of_a_machine_that_went(
     etcd_inside: Etcd, environ: dict[str, str]
 ) -> None:
-    register_other(etcd_inside)
-    lease = etcd_inside.ctl("lease", "grant", "600").decode().split()[1]
-    etcd_inside.ctl("put", f"--lease={lease}", SIGN, stdin=msgspec.json.encode(KEPT))
+    register_kept(etcd_inside)
     clock = Clock()
     start(environ, clock)
     assert address(etcd_inside) == "10.99.1.1/24"
