@@ -110,12 +110,12 @@ def _node(world: World) -> Node:
     return world.nodes[world.run.chance.choice(sorted(world.nodes))]
 
 
-async def _add(world: World) -> None:
+async def _add(world: World, on: str = "") -> None:
     free = [name for name in PODS if name not in world.ledger.pods and name not in world.starting]
     if free:
         name = world.run.chance.choice(free)
         world.starting.add(name)
-        node = _node(world)
+        node = world.nodes[on] if on else _node(world)
         try:
             await node.begin(node.add(name), "ADD")
         finally:
@@ -154,6 +154,10 @@ async def _delete_block(world: World) -> None:
         world.run.trace.story(f"operator: deletes the block {block['cidr']}")
         world.ledger.doomed.add(IPv4Network(block["cidr"]))
         await world.cluster.delete(BlockKey(IPv4Network(block["cidr"])))
+        # Another node may want the place before its owner writes the block again.
+        others = sorted(world.nodes.keys() - {block["affinity"].removeprefix("host:")})
+        if others and world.run.chance.random() < 0.5:
+            await _add(world, world.run.chance.choice(others))
 
 
 async def _delete_node(world: World) -> None:
