@@ -45,28 +45,24 @@ def watches(revision: int) -> list[bytes]:
     return [b"\0" + len(one).to_bytes(4, "big") + one for one in made]
 
 
-class Nodes:
-    """The process that stands for all nodes, spread over the addresses."""
+def compiled(folder: Path, source: Path, *libraries: str) -> Path:
+    """The program of a source beside this file."""
+    program = folder / source.stem.strip("_")
+    if not program.exists():
+        subprocess.run(["gcc", "-O2", "-o", str(program), str(source), *libraries], check=True)
+    return program
 
-    def __init__(self, folder: Path, ports: Sequence[int], revision: int) -> None:
-        self._folder = folder
-        program = folder / "fanout"
-        if not program.exists():
-            subprocess.run(["gcc", "-O2", "-o", str(program), str(SOURCE)], check=True)
-        each = watches(revision)
-        requests = self._write(each)
-        addresses = [f"127.0.0.1:{port}" for port in ports]
+
+class Nodes:
+    """The process that stands for all nodes."""
+
+    def __init__(self, program: Path, requests: Path, addresses: Sequence[str]) -> None:
         self.process = subprocess.Popen(
-            [str(program), str(len(each)), str(requests), *addresses],
+            [str(program), str(requests), *addresses],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
-
-    def _write(self, each: Sequence[bytes]) -> Path:
-        file = self._folder / "requests"
-        file.write_bytes(b"".join(each))
-        return file
 
     def ask(self, command: str) -> str:
         """The answer to one command."""
@@ -85,10 +81,6 @@ class Nodes:
         if not answer.startswith(f"{count} of {count} "):
             raise SystemExit(f"not all nodes have their watches: {answer}")
         return float(answer.split()[-1]) / 1000
-
-    def resume_at(self, revision: int) -> None:
-        """Nodes that are opened from now on go on at a revision."""
-        self.ask(f"requests {self._write(watches(revision))}")
 
     def until(self, events: int, seconds: float) -> float:
         """Wait until each node has so many events since the mark; returns the seconds."""
@@ -118,7 +110,15 @@ class World:
             for number in range(proxies)
         ]
         ports = [proxy.port for proxy in self.proxies] or [etcd.port]
-        self.nodes = Nodes(folder, ports, etcd.revision())
+        self._requests = folder / "requests"
+        self._requests.write_bytes(b"".join(watches(etcd.revision())))
+        addresses = [f"127.0.0.1:{port}" for port in ports]
+        self.nodes = Nodes(compiled(folder, SOURCE), self._requests, addresses)
+
+    def resume_at(self, revision: int) -> None:
+        """Nodes that are opened from now on go on at a revision."""
+        self._requests.write_bytes(b"".join(watches(revision)))
+        self.nodes.ask(f"requests {self._requests}")
 
     def write(self, count: int, a_second: float = 0.0) -> None:
         """Change endpoints of other nodes, so many a second (0: as fast as it goes)."""

@@ -80,7 +80,7 @@ def resume(place: World, nodes: int, rate: int) -> Json:
     place.nodes.ask("close")
     missed = rate * OUTAGE_S
     place.write(missed)
-    place.nodes.resume_at(revision)
+    place.resume_at(revision)
     place.nodes.ask("mark")
     before, begun = place.used(), time.monotonic()
     place.nodes.open(nodes, jitter_ms=jitter * 1000)

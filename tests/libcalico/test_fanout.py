@@ -32,7 +32,7 @@ def test_nodes_that_were_away_get_what_they_missed(tmp_path: Path) -> None:
         revision = place.etcd.revision()
         place.nodes.ask("close")
         place.write(CHANGES)
-        place.nodes.resume_at(revision + 1)
+        place.resume_at(revision + 1)
         place.nodes.ask("mark")
         place.nodes.open(NODES, jitter_ms=100)
         place.nodes.until(CHANGES, HANG)
