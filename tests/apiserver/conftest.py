@@ -14,6 +14,7 @@ from tests.support.apiserver import ApiServer
 HERE = Path(__file__).parent
 FAST = (
     "test_a_name_whose_kubelet_lives_elsewhere_is_refused",
+    "test_each_watcher_of_the_api_gets_each_change_once",
     "test_a_pod_is_an_endpoint_and_its_attachment_annotations",
     "test_a_label_that_a_running_pod_gets_is_enforced_on_its_own_node[nft]",
     "test_a_label_that_a_running_pod_gets_is_enforced_on_its_own_node[nftables]",

@@ -98,6 +98,15 @@ GOALS: Mapping[str, Sequence[Goal]] = {
              why_missed="24 us with 5 proxies, 26 with 25 on the same two cores."),
         Goal("all nodes in sync again after an outage of five minutes",
              ("results", "resume", "*", "in_sync_s"), 60, "s", "--full"),
+        Goal("Kubernetes, 1,000 nodes at 20 pod changes a second, as felix asks, 99th percentile",
+             ("results", "kubernetes", "felix", "1000x20", "p99_ms"), 1000, "ms",
+             "--store kubernetes --full",
+             why_missed="one delivery costs the API server as much as etcd, and one pod change is"
+             " five or six (docs/scale.md)."),
+        Goal("Kubernetes, a pod change and node: bytes, as felix asks",
+             ("results", "kubernetes", "felix", "*", "of_whole"), 0.33, "of whole objects",
+             "--store kubernetes --full",
+             why_missed="metadata hold half of the bytes, in managedFields (docs/scale.md)."),
     ),
     "ipam": (
         Goal("one address, transactions of etcd",

@@ -11,11 +11,23 @@ resume   all nodes are away for as long as five minutes of changes are; then all
          a proxy loses events of who is more than 1,000 revisions behind (docs/scale.md)
 cold     one felix lists everything: bytes and CPU, and from them how long all of them take
 
-Counts are reduced to 200 and 400 nodes; `--full` takes 1,000 nodes at 20 changes a second and 5,000
-at 4. Writer, nodes, store and proxies share this machine.
+`--store kubernetes` measures the same of the Kubernetes datastore: a real kube-apiserver with its
+etcd (`./run k8s binaries`), on which nodes are watchers of all pods, with 30 pods a node. One pod
+change is a start or an end, five or six writes. All ways to ask stand beside each other; which is
+felix's is in the results. Parts:
+
+watch        changes at a rate: bytes and CPU of the API server for each event and node, delays
+heartbeats   the reports of all kubelets, told to who watches the nodes
+connections  all watches of felix, each a connection: memory of the API server
+cold         one felix lists everything, and its pods in each way; from that 5,000 nodes
+
+On etcd counts are reduced to 200 and 400 nodes; `--full` takes 1,000 nodes at 20 changes a second
+and 5,000 at 4. On Kubernetes 50 and 200 nodes are measured, and with `--full` 1,000. Writer, nodes,
+store and proxies share this machine.
 
 JSON: `results.direct|steady|resume` by size `NODESxRATE`, each {events, p50_ms, p99_ms, max_ms,
-store_us_per_event, all_us_per_event, store_rss_mib, proxies_rss_mib, ...}; `results.cold`.
+store_us_per_event, all_us_per_event, store_rss_mib, proxies_rss_mib, ...}; `results.cold`. On
+Kubernetes `results.kubernetes.PART` by size, of watch by mode too.
 """
 
 from __future__ import annotations
@@ -30,14 +42,20 @@ from pathlib import Path
 
 from tests.bench import _ending, felix_snapshot
 from tests.bench._bgp_table import cpu
+from tests.bench._fanout_api import MODES
+from tests.bench._fanout_api_parts import measure as on_kubernetes
 from tests.bench._fanout_world import NODES_A_PROXY, Json, World, say, world
 from tests.bench._reporting import add_arguments, conclude
 from tests.bench._snapshot_shape import Shape
 from tests.bench.felix import table
 from tests.bench.felix_snapshot import fill
+from tests.k8s import binaries
 from tests.support.etcd import Etcd
 
-PARTS = ("direct", "steady", "resume", "cold")
+PARTS = {
+    "etcd": ("direct", "steady", "resume", "cold"),
+    "kubernetes": ("cold", "watch", "heartbeats", "connections"),
+}
 SECONDS = 15
 OUTAGE_S = 300
 SMALL = ((200, 20), (400, 4))
@@ -142,11 +160,21 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="./run bench fanout", description=__doc__)
     add_arguments(parser)
     parser.add_argument("--full", action="store_true")
-    parser.add_argument("--part", action="append", choices=PARTS)
+    parser.add_argument("--store", choices=PARTS, default="etcd")
+    parser.add_argument("--part", action="append", choices=sorted({*sum(PARTS.values(), ())}))
+    parser.add_argument("--nodes", action="append", type=int, help="sizes, on Kubernetes")
+    parser.add_argument("--mode", action="append", choices=MODES, help="on Kubernetes")
     options = parser.parse_args()
     _ending.in_order()
     load = [round(one, 1) for one in os.getloadavg()]
-    results = measure(options.part or list(PARTS), options.full)
+    parts = [one for one in PARTS[options.store] if one in (options.part or PARTS[options.store])]
+    if options.store == "etcd":
+        results = measure(parts, options.full)
+    elif lacking := binaries.missing():
+        raise SystemExit(lacking)
+    else:
+        found = on_kubernetes(parts, options.full, options.nodes, options.mode)
+        results = {"kubernetes": found}
     result = {"load": load, "results": results}
     conclude("fanout", result, options, lambda found: table(found["results"]))
     return 0

@@ -91,6 +91,12 @@ class ApiServer:
         """Whether its process lives."""
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def pid(self) -> int:
+        """Of the process that runs."""
+        assert self._process is not None
+        return self._process.pid
+
     def kill(self) -> None:
         """SIGKILL: it takes a minute for SIGTERM. Its etcd goes on."""
         if self._process is not None:
