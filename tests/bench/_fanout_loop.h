@@ -13,8 +13,9 @@
      close                  close all connections
      requests FILE          what a node that is opened sends from now on
      mark                   begin to count anew
-     until EVENTS LIMIT     answered when every node had so many events since the mark, or after
-                            LIMIT milliseconds: how many nodes lack some, and the milliseconds
+     until EVENTS LIMIT LOST answered when every node had so many events since the mark, or after
+                            LIMIT milliseconds: how many nodes lack some, and the milliseconds.
+                            With LOST 1 a node whose connection has ended lacks none
      report                 JSON: what was received since the mark */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -205,10 +206,10 @@ static void mark(void) {
         nodes[i].events = 0;
 }
 
-static int behind(uint64_t want) {
+static int behind(uint64_t want, int lost_too) {
     int found = 0;
     for (int i = 0; i < count; i++)
-        found += nodes[i].events < want;
+        found += nodes[i].events < want && !(lost_too && nodes[i].fd < 0);
     return found;
 }
 
@@ -235,7 +236,7 @@ static void open_nodes(int more, double jitter) {
 
 static void command(char *line) {
     char name[16], word[4096];
-    double x = 0, y = 0;
+    double x = 0, y = 0, z = 0;
     sscanf(line, "%15s", name);
     if (!strcmp(name, "open") && sscanf(line, "%*s %lf %lf", &x, &y) == 2)
         open_nodes(x, y);
@@ -250,10 +251,10 @@ static void command(char *line) {
     } else if (!strcmp(name, "mark")) {
         mark();
         puts("marked");
-    } else if (!strcmp(name, "until") && sscanf(line, "%*s %lf %lf", &x, &y) == 2) {
+    } else if (!strcmp(name, "until") && sscanf(line, "%*s %lf %lf %lf", &x, &y, &z) == 3) {
         double begun = now();
         int lacking;
-        while ((lacking = behind(x)) && now() < begun + y)
+        while ((lacking = behind(x, z)) && now() < begun + y)
             turn(20);
         printf("%d behind after %.0f\n", lacking, now() - begun);
     } else if (!strcmp(name, "report"))

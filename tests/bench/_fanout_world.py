@@ -82,9 +82,12 @@ class Nodes:
             raise SystemExit(f"not all nodes have their watches: {answer}")
         return float(answer.split()[-1]) / 1000
 
-    def until(self, events: int, seconds: float) -> float:
-        """Wait until each node has so many events since the mark; returns the seconds."""
-        answer = self.ask(f"until {events} {seconds * 1000:.0f}").split()
+    def until(self, events: int, seconds: float, *, lost_too: bool = False) -> float:
+        """Wait until each node has so many events since the mark; returns the seconds.
+
+        `lost_too`: one whose connection has ended is not waited for.
+        """
+        answer = self.ask(f"until {events} {seconds * 1000:.0f} {lost_too:d}").split()
         if answer[0] != "0":
             raise SystemExit(f"{answer[0]} nodes lack events after {seconds:g} s")
         return float(answer[-1]) / 1000
