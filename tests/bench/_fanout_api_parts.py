@@ -6,6 +6,7 @@ that of the API server above what the same changes cost it with nobody watching.
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ from tests.bench._fanout_api import (
 )
 from tests.bench._fanout_filling import ask, connect
 from tests.bench._fanout_lists import cold, served
+from tests.bench._fanout_typha import NAMED, typha
 from tests.bench._fanout_world import Json, Nodes, say
 
 SMALL, FULL = (50, 200), (50, 200, 1000)
@@ -197,7 +199,7 @@ def measure(
         for nodes in sizes or (FULL if full else SMALL):
             say(f"a cluster of {nodes} nodes, {nodes * PODS_A_NODE} pods")
             with api_world(Path(folder), nodes) as place:
-                for name, found in _of_size(place, parts, modes or list(MODES)):
+                for name, found in _of_size(place, Path(folder), parts, modes or list(MODES)):
                     size = found.pop("size")
                     results.setdefault(name, {})[size] = found
                     if name == "watch" and FELIX in found:
@@ -205,7 +207,9 @@ def measure(
     return results
 
 
-def _of_size(place: ApiWorld, parts: list[str], modes: list[str]) -> Iterator[tuple[str, Json]]:
+def _of_size(
+    place: ApiWorld, folder: Path, parts: list[str], modes: list[str]
+) -> Iterator[tuple[str, Json]]:
     size = str(place.size)
     if "cold" in parts:
         yield "cold", {"size": size, **cold(place)}
@@ -221,3 +225,8 @@ def _of_size(place: ApiWorld, parts: list[str], modes: list[str]) -> Iterator[tu
         say("  all watches of felix")
         most = min(place.size, MOST_CONNECTED)
         yield "connections", {"size": str(most), **connections(place, most)}
+    if "typha" in parts and NAMED in os.environ:
+        rate, changes = RATES[0]
+        say("  Typha")
+        found = typha(place, folder, changes, rate, idle(place, changes, rate))
+        yield "typha", {"size": f"{size}x{rate}", **found}

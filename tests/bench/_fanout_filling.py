@@ -115,8 +115,10 @@ def _cluster() -> Iterator[tuple[str, str, Json, str]]:
     dashes = pods.address(0).replace(".", "-")
     yield "POST", "/api/v1/nodes?fieldManager=kubelet", _node(node), pods.JSON
     yield pods.heartbeat(0)
-    annotations = {f"projectcalico.org/IPv4{word}": f"{pods.address(0)}/32" for word in
-                   ("Address", "IPIPTunnelAddr")}  # fmt: skip
+    annotations = {
+        "projectcalico.org/IPv4Address": f"{pods.address(0)}/16",
+        "projectcalico.org/IPv4IPIPTunnelAddr": pods.address(0),
+    }
     body = {"metadata": {"annotations": annotations}}
     yield "PATCH", f"/api/v1/nodes/{node}/status?fieldManager=calico", body, pods.MERGE
     labels = {"metadata": {"name": space, "labels": {"team": "shop"}}}

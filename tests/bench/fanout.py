@@ -19,6 +19,8 @@ felix's is in the results. Parts:
 watch        changes at a rate: bytes and CPU of the API server for each event and node, delays
 heartbeats   the reports of all kubelets, told to who watches the nodes
 connections  all watches of felix, each a connection: memory of the API server
+typha        the same clients behind Calico's Typha, where MUSLIN_TYPHA names a folder with it
+             (tests/bench/_fanout_typha.py)
 cold         one felix lists everything, and its pods in each way; from that 5,000 nodes
 
 On etcd counts are reduced to 200 and 400 nodes; `--full` takes 1,000 nodes at 20 changes a second
@@ -54,7 +56,7 @@ from tests.support.etcd import Etcd
 
 PARTS = {
     "etcd": ("direct", "steady", "resume", "cold"),
-    "kubernetes": ("cold", "watch", "heartbeats", "connections"),
+    "kubernetes": ("cold", "watch", "heartbeats", "connections", "typha"),
 }
 SECONDS = 15
 OUTAGE_S = 300
