@@ -27,7 +27,7 @@ from tests.support.ports import free_ports
 NAMED = "MUSLIN_TYPHA"
 QUIET_S = 3.0
 """After which no more updates come."""
-LIMIT_S = 300.0
+LIMIT_S = 900.0
 
 
 class Typha:
