@@ -63,6 +63,7 @@ def cold(place: ApiWorld) -> Json:
     for name, way in WAYS.items():
         say(f"  list of {place.pods} pods, {name}")
         found[name] = listed(place, way, [(POD_PATH, way.mode.query)])
+        say(f"    {found[name]}")
     both = [found["felix"], found["all but pods"]]
     size, used = (sum(one[key] for one in both) for key in ("mib", "server_cpu_s"))
     found["of 5000 nodes"] = of_all(size, used, 5000, place.size)
