@@ -17,8 +17,9 @@ from libcalico.datastore.etcd.connection import Connection
 from libcalico.datastore.etcd.proxy import reading
 from libcalico.datastore.etcd.proxy import way as ways
 from libcalico.datastore.etcd.watch_responses import NEAR
-from libcalico.datastore.interface import Batch, Compacted, Selection
+from libcalico.datastore.interface import Batch, Compacted, Put, Replaced, Selection
 from libcalico.errors import DatastoreUnavailable
+from libcalico.model import Metadata, Node, ResourceKey
 from tests.libcalico.proxied import HANDLES, opened, see, through, way_of
 from tests.libcalico.test_syncer import following, handle, put
 from tests.support.etcd import Etcd
@@ -56,6 +57,38 @@ async def test_a_store_put_back_behind_a_living_proxy_is_listed_anew(
 
         await until_asked(listed_anew, "the store as it is")
         await see(view, store, "after")
+
+
+@pytest.mark.parametrize("finder", ["events", "read", "write"])
+async def test_every_family_hears_of_a_store_put_back_whoever_finds_it(
+    private_etcd: Etcd, pair: list[GrpcProxy], tmp_path: Path, finder: str
+) -> None:
+    """One finder is enough: the watches of quiet families stand on the proxy, which is silent."""
+    async with opened(through(private_etcd, pair)) as store, following(store) as view:
+        await view.until(lambda: view.syncer.in_sync, "snapshot")
+        await see(view, store, "kept")
+        private_etcd.save(tmp_path / "backup")
+        lost = ResourceKey("Node", "lost")
+        await store.commit([Put(lost, Node(metadata=Metadata(name="lost")))])
+        await view.until(lambda: lost in view.state, "a node")
+        behind = private_etcd.revision()
+        view.revisions.clear()
+        private_etcd.put_back(tmp_path / "backup", "restored")
+        private_etcd.start()
+        # The other watch is to find it by its own events, or not at all.
+        place = HANDLES if finder == "events" else "/elsewhere"
+        while private_etcd.revision() <= behind:
+            private_etcd.put(f"{place}/new", '{"block":{},"deleted":false}')
+        if finder == "read":
+            with pytest.raises(Replaced):
+                await store.get(handle("kept"))
+        elif finder == "write":
+            await put(store, "written")
+        else:
+            await view.until(lambda: handle("new") in view.state, "the new one")
+        with contextlib.suppress(Replaced):
+            await way_of(store).look()
+        await view.until(lambda: lost not in view.state, "the quiet family")
 
 
 async def test_a_proxy_of_another_etcd_is_not_believed(

@@ -183,3 +183,24 @@ def test_another_history_is_noticed_in_the_middle_of_a_stream(header: pb.Respons
     assert stream.strange
     with pytest.raises(Replaced):
         stream.agree(header)
+
+
+def test_an_election_during_the_watch_counts_when_the_store_is_put_back_behind_a_proxy() -> None:
+    """The watch stands on: elections that a restored store counts anew are those since it began."""
+    stream = standing(Position.of(9, HEADER))
+    later = pb.ResponseHeader(cluster_id=7, raft_term=5, revision=110)
+    stream.add_response(pb.WatchResponse(header=later, watch_id=FIRST_ID))
+    restored = pb.ResponseHeader(cluster_id=7, raft_term=4, revision=120)
+    stream.add_response(pb.WatchResponse(header=restored, watch_id=FIRST_ID))
+    assert stream.strange
+    with pytest.raises(Replaced):
+        stream.agree(restored)
+    stream.agree(pb.ResponseHeader(cluster_id=7, raft_term=5, revision=121))
+    assert not stream.strange
+
+
+def test_of_two_positions_at_one_revision_the_later_term_is_kept() -> None:
+    """An election writes nothing: else a store that was put back to before it would pass."""
+    early, late = (Position.of(9, pb.ResponseHeader(cluster_id=7, raft_term=t)) for t in (3, 4))
+    assert early.newer(late).term == late.newer(early).term == 4
+    assert late.newer(Position.of(10, pb.ResponseHeader(cluster_id=7, raft_term=3))) == 10

@@ -26,6 +26,10 @@ class Position(int):
         position.cluster, position.term = header.cluster_id, header.raft_term
         return position
 
+    def newer(self, other: Position) -> Position:
+        """The later of two positions; of one revision, that of the later term."""
+        return max(self, other, key=lambda one: (int(one), one.term))
+
     @staticmethod
     def header_of(revision: int) -> pb.ResponseHeader:
         """A header with the history of a revision; empty where none is known."""

@@ -7,8 +7,9 @@ slices with the event loop's other work between them (`./run bench datastore`).
 ETCD-3: no slice of a list or of a watch holds the event loop for long.
 
 ETCD-4: no answer of a store that was put back to an earlier state is taken for one of the store
-before: the first read or refused commit there tells `when_replaced` and raises `Replaced`, so
-nothing is written by what was known of the other one.
+before: the first answer from there tells `when_replaced`, and a read or refused commit raises
+`Replaced`, so nothing is written by what was known of the other one. All watches through a proxy
+begin anew with that answer, for the proxy keeps them as if nothing had happened.
 
 Tested against a real etcd in tests/libcalico/test_etcd_store.py.
 """
@@ -156,7 +157,7 @@ class EtcdDatastore:
             await leases.revoke(self._connection, granted)
             self.compare(before, answer.header)
             raise CommitConflict(_entries(transaction.guarded, answer.responses, tolerant=True))
-        self._seen = max(self._seen, Position.of(answer.header.revision, answer.header))
+        self._follows(before, answer.header)
         return answer.header.revision
 
     async def require_room(self, key: Key) -> None:
@@ -246,11 +247,20 @@ class EtcdDatastore:
 
         `before` is the position when the request was made: answers may overtake each other.
         """
-        self._seen = max(self._seen, Position.of(header.revision, header))
-        if before and foreign(before, header):
-            self._seen = Position.of(header.revision, header)
-            self.when_replaced()
+        if not self._follows(before, header):
             raise Replaced(replaced(before, header))
+
+    def _follows(self, before: int, header: pb.ResponseHeader) -> bool:
+        """Note a header; returns whether it is of the history of an answer before."""
+        here = Position.of(header.revision, header)
+        if not (before and foreign(before, header)):
+            self._seen = self._seen.newer(here)
+            return True
+        is_news, self._seen = foreign(self._seen, header), here
+        self.when_replaced()
+        if is_news and self._reader is not None:
+            self._reader.way.leave()
+        return False
 
     async def _grant(self, put: pb.RequestOp, ttl: int) -> int:
         """Grant a put a lease of its own."""

@@ -88,8 +88,9 @@ class Responses:
 
     def agree(self, present: pb.ResponseHeader) -> None:
         """Compare with the cluster's present state, and be strange no more. Raises Replaced."""
-        if foreign(self._start, present):
-            raise Replaced(replaced(self._start, present))
+        start = self.position(self._start)
+        if foreign(start, present):
+            raise Replaced(replaced(start, present))
         self._header, self.strange = present, False
 
     def require_near(self, present: pb.ResponseHeader) -> None:
@@ -133,11 +134,13 @@ class Responses:
 
     def _note(self, response: pb.WatchResponse) -> None:
         """Compare the histories. A proxy names none where it answers in place of etcd."""
-        if response.header.cluster_id:
-            self._header = response.header
-            self.strange |= foreign(self._start, response.header)
-        else:
+        header = response.header
+        if not header.cluster_id:
             self.strange |= response.created
+        elif foreign(self.position(self._start), header):
+            self.strange = True
+        else:
+            self._header = header  # with the elections since the watch began
 
     def _stand(self, number: int) -> list[Share]:
         """Note that a watch stands; after the last one, the shares of what came early."""

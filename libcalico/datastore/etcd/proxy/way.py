@@ -21,7 +21,6 @@ from libcalico.datastore.etcd.connection import Connection
 from libcalico.datastore.etcd.position import foreign
 from libcalico.datastore.etcd.proto import etcd_pb2 as pb
 from libcalico.datastore.etcd.proxy.proxies import Route
-from libcalico.datastore.interface import Replaced
 from libcalico.errors import DatastoreError, DatastoreUnavailable
 from libcalico.process import tasks
 
@@ -40,7 +39,7 @@ class Cluster(Protocol):
         """The highest revision that this process has seen, with its history."""
 
     def compare(self, before: int, header: pb.ResponseHeader) -> None:
-        """Note a header. Raises Replaced where it does not follow on `before` (ETCD-4)."""
+        """Note a header. Where it does not follow on `before`, leave the way; raises Replaced."""
 
     async def present(self) -> pb.ResponseHeader:
         """Ask etcd itself where it is."""
@@ -130,7 +129,7 @@ class Way:
         """Close the connection; readers get DatastoreUnavailable."""
         self._closed.set()
         self._work.stop()
-        self._leave()
+        self.leave()
         if self._direct is not None:
             await self._direct.close()
         await tasks.ended(self._leaving)
@@ -140,7 +139,7 @@ class Way:
         if self.proxy is not None and not await self._etcd_answers():
             if connection is self.present:
                 self._lost = str(problem)
-                self._leave()
+                self.leave()
             raise problem
         if connection is self.present:
             self._fail(problem)
@@ -159,7 +158,7 @@ class Way:
         proxy, now = self.proxy, asyncio.get_running_loop().time()
         if proxy is None and not isinstance(problem, DatastoreUnavailable):
             raise problem
-        self._leave()
+        self.leave()
         if proxy is None:
             self._route.forgive()
             raise problem
@@ -172,7 +171,7 @@ class Way:
         if following is None:
             self.bypass = f"no etcd proxy answers, the last one: {problem}"
 
-    def _leave(self) -> None:
+    def leave(self) -> None:
         """End what is read by the present connection; its readers go on with the next."""
         left, self.present = self.present, None
         if left is not None:
@@ -207,7 +206,7 @@ class Way:
             self._route.answered(better)
             log.info("the etcd proxy %s answers: reads go through it", better)
             self.bypass = ""
-            self._leave()
+            self.leave()
         elif better is not None:
             self._route.failed(better, now)
         elif self.proxy is not None:
@@ -239,11 +238,7 @@ class Way:
         except (DatastoreError, TimeoutError):
             return False
         if before and foreign(before, header):
-            try:
-                self._cluster.compare(before, await self._cluster.present())
-            except Replaced:
-                self._leave()  # each watch begins anew, and learns of it
-                raise
+            self._cluster.compare(before, await self._cluster.present())
             return False
         self._cluster.compare(before, header)
         self.answered(connection)
