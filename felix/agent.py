@@ -251,6 +251,7 @@ class Agent:
         known = self.syncer.known() if self.syncer is not None else {}
         figures = [
             *metrics.figures(self.dataplane, known, self._taken, self.audit),
+            *metrics.of_datastore(self.syncer),
             *metrics.of_unreadable(self.objects.readable.unreadable),
         ]
         return prometheus_text.page(figures, process=self.config.prometheus_process_metrics_enabled)

@@ -2,7 +2,7 @@
 
 A scrape reads the main loop's own figures, so a node that serves no metrics pays nothing. A metric
 of Calico's that is not measured is not served. Metrics of our own begin with `muslin_`.
-Tested in tests/felix/reports/test_metrics.py.
+Tested in tests/felix/reports/test_metrics.py and tests/fanout/test_faults.py.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from felix.dataplane.rules.iptables import IptablesTables
 from felix.dataplane.rules.nftables import NftTables
 from felix.reports.audit import Audit
 from felix.reports.prometheus_text import Figure
+from libcalico.datastore.syncer import Syncer
 from libcalico.model import Key
 from linux.programs import WAITED
 
@@ -201,6 +202,15 @@ def _own(plane: Dataplane) -> Iterator[Figure]:
         ("pod_mtu_bytes", "MTU of new pods.", mtu.pod if mtu else 0),
     ):
         yield Figure(f"muslin_felix_{name}", text, value)
+
+
+def of_datastore(syncer: Syncer | None) -> Iterator[Figure]:
+    """How the datastore is followed, 1 or 0; before it is opened it is not."""
+    connected, detour = (syncer.connected, syncer.detour) if syncer is not None else (False, "")
+    name = "muslin_felix_datastore_connected"
+    yield Figure(name, "Whether all that felix follows is followed now.", int(connected))
+    name = "muslin_felix_etcd_detour"
+    yield Figure(name, "Whether no proxy of ETCD_READ_ENDPOINTS answers.", int(bool(detour)))
 
 
 def of_unreadable(documents: Mapping[Key, Unreadable]) -> Iterator[Figure]:

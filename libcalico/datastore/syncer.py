@@ -231,10 +231,13 @@ class Syncer:
                             await self._list(feed)
                     await self._watch(feed, backoff)
                 except Compacted as problem:
-                    log.info("listing again: %s", problem, extra={"family": feed.selection.family})
                     feed.revision = None
+                    level = logging.INFO
                     if isinstance(problem, Replaced):
+                        level = logging.WARNING
                         self._on_replaced()
+                    family = feed.selection.family
+                    log.log(level, "listing again: %s", problem, extra={"family": family})
                     # A second compaction at once is only slow, never wrong.
                     await backoff.wait()
                 except DatastoreError as problem:

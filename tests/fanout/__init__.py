@@ -1,0 +1,1 @@
+"""What felix believes behind etcd proxies that fail, and behind a backup."""
