@@ -6,8 +6,6 @@ run on many nodes at once.
 
 from __future__ import annotations
 
-import uuid
-
 import msgspec
 
 from libcalico.datastore.interface import ABSENT, CommitConflict, Datastore, Put
@@ -32,6 +30,12 @@ command of calicoctl does."""
 VERSION_ANNOTATION = "muslin/version"
 KEY = ResourceKey.to(ClusterInformation, "default")
 ATTEMPTS = 10
+
+
+def _new_guid() -> str:
+    import uuid  # few who ask for the version make a cluster
+
+    return uuid.uuid4().hex
 
 
 def our_version() -> str:
@@ -60,7 +64,7 @@ def merged(
             annotations={**current.metadata.annotations, **marks},
         ),
         spec=ClusterInformationSpec(
-            clusterGUID=spec.clusterGUID or uuid.uuid4().hex,
+            clusterGUID=spec.clusterGUID or _new_guid(),
             clusterType=merge_cluster_type(spec.clusterType, cluster_type),
             calicoVersion=version or spec.calicoVersion,
             datastoreReady=True if spec.datastoreReady is None else spec.datastoreReady,

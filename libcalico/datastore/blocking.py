@@ -1,9 +1,10 @@
 """A datastore for a command without an event loop (`libcalico.process.unlooped`).
 
 Each call returns when it has its answer. On etcd the usual case is short (`etcd.brief`): neither
-gRPC nor asyncio is imported. At the first thing that is not usual, and on Kubernetes from the
-beginning, calls go through the datastore of `connect`, in an event loop that runs for each of
-them: so errors, logins, other endpoints and repeated calls are those of every program.
+gRPC nor asyncio is imported. At the first thing that is not usual calls go through the datastore
+of `connect`, in an event loop that runs for each of them: so errors, logins, other endpoints and
+repeated calls are those of every program. On Kubernetes it is that datastore from the beginning:
+where there is no loop its connections wait by themselves (`libcalico.kubernetes.streams.blocking`).
 
 Invariant ETCD-1 holds over the change of ways: a write that may have been carried out is sent again
 only because guards on all of it make the second one fail, and that failure is then told as doubt.
@@ -29,6 +30,7 @@ from libcalico.datastore.interface import (
 )
 from libcalico.errors import CertificateProblem, DatastoreUnavailable
 from libcalico.model.keys import Key
+from libcalico.process import unlooped
 
 if TYPE_CHECKING:
     import asyncio
@@ -97,11 +99,11 @@ class BlockingDatastore:
         """Close the connections."""
         if self._brief is not None:
             self._brief.close()
-        if self._loop is not None:
-            try:
-                if self._full is not None:
-                    self._waited(Datastore.close, self._full)
-            finally:
+        try:
+            if self._full is not None:
+                self._waited(Datastore.close, self._full)
+        finally:
+            if self._loop is not None:
                 self._loop.close()
 
     def _made(
@@ -135,6 +137,8 @@ class BlockingDatastore:
         return self._full
 
     def _waited(self, act: Callable[[A], Awaitable[T]], about: A) -> T:
+        if self._config.datastore_type != apiconfig.ETCD:
+            return unlooped.run(_only(act, about))
         import asyncio
 
         answers: list[T] = []
@@ -147,3 +151,7 @@ class BlockingDatastore:
             self._loop = asyncio.Runner()
         self._loop.run(work())
         return answers[0]
+
+
+async def _only(act: Callable[[A], Awaitable[T]], about: A) -> T:
+    return await act(about)

@@ -7,7 +7,6 @@ Tested in tests/apiserver/test_client.py and test_credentials.py against a real 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import TypeVar
@@ -29,6 +28,7 @@ from libcalico.kubernetes.decoding import (
 from libcalico.kubernetes.errors import Unauthorized, Unreachable, of_status
 from libcalico.kubernetes.objects import Object, Resource
 from libcalico.kubernetes.wire import Connection, Head
+from libcalico.process import unlooped
 
 T = TypeVar("T", bound=Object)
 R = TypeVar("R")
@@ -202,9 +202,11 @@ class Client:
             return await attempt(fresh)
 
     async def _access(self, tried: str) -> Access:
-        """The present access; a source that may take seconds runs in a thread."""
-        if not isinstance(self._source, Renewing):
+        """The present access; a source that may take seconds runs in a thread beside a loop."""
+        if not isinstance(self._source, Renewing) or not unlooped.in_loop():
             return self._source()
+        import asyncio
+
         async with self._deadline(tried):
             return await asyncio.to_thread(self._source)
 

@@ -5,13 +5,19 @@ Tested in tests/libcalico/test_kubernetes_access.py and tests/apiserver/test_cre
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from libcalico import parsing
 from libcalico.errors import InvalidValue
 from libcalico.kubernetes.errors import NoAccess
+
+Tree = Mapping[str, Any]
+DELEGATED = ("exec", "auth-provider", "username", "password")
+"""The fields of a kubeconfig's user for whose credential a package is asked (`delegated`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +59,30 @@ class Access:
     def base(self) -> str:
         """The path before every path of the API; usually empty."""
         return parsing.address(self.server, path=True).path
+
+
+class Problem(Exception):
+    """Why there is no credential: the user's field, and what is wrong with it."""
+
+    def __init__(self, field: str, rule: str) -> None:
+        super().__init__(f"{field}: {rule}")
+        self.field, self.rule = field, rule
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """A token and a certificate with its key (PEM), any of them empty."""
+
+    token: str = field(default="", repr=False)
+    scheme: str = "Bearer"
+    cert: bytes = field(default=b"", repr=False)
+    key: bytes = field(default=b"", repr=False)
+    expires: datetime | None = None
+    """From then on it is asked for anew; None: when the API refuses it."""
+
+    def is_over(self) -> bool:
+        """Whether it has expired."""
+        return self.expires is not None and self.expires <= datetime.now(UTC)
 
 
 Source = Callable[[], Access]

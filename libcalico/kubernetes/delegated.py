@@ -21,16 +21,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from libcalico.kubernetes.exec_plugin import Credential, Problem, Tree, executed, without_secrets
+from libcalico.kubernetes.credentials import DELEGATED, Credential, Problem, Tree
+from libcalico.kubernetes.exec_plugin import executed, without_secrets
 
-_DELEGATED = ("exec", "auth-provider", "username", "password")
 _PROVIDERS = ("oidc", "gcp")
 _PROVIDER_LOOKS = timedelta(minutes=1)
-
-
-def is_needed(user: Tree) -> bool:
-    """Whether a user needs the package for its credential."""
-    return any(user.get(name) for name in _DELEGATED)
 
 
 class Delegated:
@@ -65,7 +60,7 @@ class Delegated:
                 self._held = None
 
     def _ask(self, user: Tree, cluster: Tree, ca: bytes, folder: Path) -> Credential:
-        name = next(name for name in _DELEGATED if user.get(name))
+        name = next(name for name in DELEGATED if user.get(name))
         _check_package(name)
         if name == "exec":
             return executed(user["exec"], cluster, ca, folder)
@@ -93,7 +88,7 @@ def _loader(name: str, user: Tree, folder: Path) -> Any:
     # They tell tokens to a log at level debug.
     for talkative in ("requests_oauthlib", "oauthlib"):
         logging.getLogger(talkative).setLevel(logging.INFO)
-    kept = {key: copy.deepcopy(user[key]) for key in _DELEGATED[1:] if user.get(key)}
+    kept = {key: copy.deepcopy(user[key]) for key in DELEGATED[1:] if user.get(key)}
     if name == "auth-provider":
         _prepare_provider(kept["auth-provider"], folder)
     elif not all(isinstance(kept.get(key), str) for key in ("username", "password")):

@@ -10,12 +10,10 @@ import re
 import shutil
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-Tree = Mapping[str, Any]
+from libcalico.kubernetes.credentials import Credential, Problem, Tree
 
 _CLUSTER_INFO = (
     *("server", "tls-server-name", "insecure-skip-tls-verify", "proxy-url", "extensions"),
@@ -24,30 +22,6 @@ _CLUSTER_INFO = (
 _MAY_BE_SECRET = re.compile(r"[A-Za-z0-9+/_=.-]{32,}")
 
 _LONGEST = 300
-
-
-class Problem(Exception):
-    """Why there is no credential: the user's field, and what is wrong with it."""
-
-    def __init__(self, field: str, rule: str) -> None:
-        super().__init__(f"{field}: {rule}")
-        self.field, self.rule = field, rule
-
-
-@dataclass(frozen=True, slots=True)
-class Credential:
-    """A token and a certificate with its key (PEM), any of them empty."""
-
-    token: str = field(default="", repr=False)
-    scheme: str = "Bearer"
-    cert: bytes = field(default=b"", repr=False)
-    key: bytes = field(default=b"", repr=False)
-    expires: datetime | None = None
-    """From then on it is asked for anew; None: when the API refuses it."""
-
-    def is_over(self) -> bool:
-        """Whether it has expired."""
-        return self.expires is not None and self.expires <= datetime.now(UTC)
 
 
 def executed(spec: object, cluster: Tree, ca: bytes, folder: Path) -> Credential:

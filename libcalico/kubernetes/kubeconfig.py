@@ -17,13 +17,25 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from libcalico import parsing
-from libcalico.kubernetes.credentials import Access, checked, content_of, token_of
-from libcalico.kubernetes.delegated import Delegated, is_needed
+from libcalico.kubernetes import plain_yaml
+from libcalico.kubernetes.credentials import (
+    DELEGATED,
+    Access,
+    Credential,
+    Problem,
+    Tree,
+    checked,
+    content_of,
+    token_of,
+)
 from libcalico.kubernetes.errors import NoAccess
-from libcalico.kubernetes.exec_plugin import Credential, Problem, Tree
 from libcalico.kubernetes.impersonation import headers
+
+if TYPE_CHECKING:
+    from libcalico.kubernetes.delegated import Delegated
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +87,7 @@ class Kubeconfig:
         self._path, self._inline, self._context = path, inline, context
         self._label = "kubeconfigInline" if inline else path
         self._files: list[_File] = []
-        self._delegated = Delegated()
+        self._delegated: Delegated | None = None
 
     def __call__(self) -> Access:
         """The present access; a call may run the user's `exec`.
@@ -106,7 +118,8 @@ class Kubeconfig:
 
     def refused(self, access: Access) -> None:
         """Drop a credential that a program gave if it is this one, which the API refused."""
-        self._delegated.refused(access.token, access.cert)
+        if self._delegated is not None:
+            self._delegated.refused(access.token, access.cert)
 
     def _credential(self, of: _File, name: str, user: Tree, cluster: Tree, ca: bytes) -> Credential:
         if at := of.word(user, "user", "tokenFile"):
@@ -114,8 +127,12 @@ class Kubeconfig:
             read = content_of(of.folder / at, f"tokenFile of {of.label}")
             return Credential(read.decode(errors="replace"))
         token = of.word(user, "user", "token")
-        if token or not is_needed(user):
+        if token or not any(user.get(field) for field in DELEGATED):
             return Credential(token)
+        if self._delegated is None:
+            from libcalico.kubernetes.delegated import Delegated
+
+            self._delegated = Delegated()
         try:
             return self._delegated.credential(user, cluster, ca, of.folder)
         except Problem as problem:
@@ -174,6 +191,8 @@ def _may_be_there(path: Path) -> bool:
 
 
 def _parse(label: str, raw: bytes) -> Tree:
+    if (plain := plain_yaml.read(raw)) is not None:
+        return plain
     try:
         tree = parsing.yaml_tree(raw)
     except ValueError as problem:

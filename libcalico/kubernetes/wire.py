@@ -8,7 +8,6 @@ Tested in tests/libcalico/test_kubernetes_wire.py, against servers that answer b
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import ssl
@@ -17,12 +16,12 @@ from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from libcalico.identity import reason_of
-from libcalico.kubernetes import tunnel
 from libcalico.kubernetes.errors import Unreachable
-from libcalico.kubernetes.tcp import connected
+from libcalico.kubernetes.streams import tunnel
+from libcalico.kubernetes.streams.chosen import way
+from libcalico.kubernetes.streams.stream import HEAD_LIMIT, Stream, TooLong
 from libcalico.parsing import Proxy
 
-HEAD_LIMIT = 64 * 1024
 BODY_LIMIT = 512 * 1024 * 1024
 LINE_LIMIT = 64 * 1024 * 1024
 PIECE = 256 * 1024
@@ -51,10 +50,8 @@ class Head:
 class Connection:
     """One connection; one request at a time. Methods raise Unreachable."""
 
-    def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str
-    ) -> None:
-        self._reader, self._writer, self._host = reader, writer, host
+    def __init__(self, stream: Stream, host: str) -> None:
+        self._stream, self._host = stream, host
         self.lasting = True
 
     @classmethod
@@ -67,17 +64,13 @@ class Connection:
         through: Proxy | None = None,
     ) -> Connection:
         """Connect, with TLS where there is a context, `through` a proxy if any."""
+        taken = way()
         try:
             if through is not None:
-                plain = await tunnel.through(through, host, port, connected)
+                plain = await tunnel.through(through, host, port, taken)
             else:
-                plain = await connected(host, port)
-            reader, writer = await asyncio.open_connection(
-                sock=plain,
-                ssl=tls,
-                server_hostname=(server_name or host) if tls is not None else None,
-                limit=HEAD_LIMIT,
-            )
+                plain = await taken.connected(host, port)
+            stream = await taken.opened(plain, tls, server_name or host)
         except ssl.SSLCertVerificationError as problem:
             reason = problem.verify_message or str(problem)
             raise Unreachable(f"the server's certificate is not trusted: {reason}") from None
@@ -87,17 +80,17 @@ class Connection:
             raise Unreachable(f"no connection: {_said(problem)}") from None
         except ValueError as problem:  # the name is empty, or a label of it is too long
             raise Unreachable(f"no connection to {host!r}: {problem}") from None
-        return cls(reader, writer, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+        return cls(stream, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
 
     @property
     def usable(self) -> bool:
         """Whether another request may be sent."""
-        return self.lasting and not (self._reader.at_eof() or self._writer.is_closing())
+        return self.lasting and self._stream.usable
 
     def close(self) -> None:
         """Close it at once."""
         self.lasting = False
-        self._writer.transport.abort()
+        self._stream.abort()
 
     async def send(
         self,
@@ -114,8 +107,7 @@ class Connection:
         if body or method in ("POST", "PUT", "PATCH"):
             lines.append(f"content-length: {len(body)}")
         with _named("the request could not be sent"):
-            self._writer.write("\r\n".join([*lines, "", ""]).encode("latin-1") + body)
-            await self._writer.drain()
+            await self._stream.write("\r\n".join([*lines, "", ""]).encode("latin-1") + body)
         while True:
             head = await self._head()
             if head.status >= 200:
@@ -124,7 +116,7 @@ class Connection:
 
     async def _head(self) -> Head:
         with _named("no answer"):
-            raw = await self._reader.readuntil(b"\r\n\r\n")
+            raw = await self._stream.readuntil(b"\r\n\r\n")
         first, *rest = raw.decode("latin-1").split("\r\n")
         version, _, status = first.partition(" ")
         if not version.startswith("HTTP/1.") or not status[:3].isdecimal():
@@ -150,6 +142,8 @@ class Connection:
 
     async def lines(self, head: Head, silence: float) -> AsyncGenerator[bytes, None]:
         """The lines of a body, to its end; Unreachable after `silence` seconds without one."""
+        import asyncio  # a watch has a loop
+
         pieces = self.pieces(head)
         buffer = bytearray()
         searched = 0
@@ -184,7 +178,7 @@ class Connection:
                 async for piece in self._exactly(_number(head.headers["content-length"], 10)):
                     yield piece
             else:
-                while piece := await self._reader.read(PIECE):
+                while piece := await self._stream.read(PIECE):
                     yield piece
 
     async def _chunks(self) -> AsyncGenerator[bytes, None]:
@@ -196,11 +190,11 @@ class Connection:
             pass
 
     async def _line(self) -> bytes:
-        return (await self._reader.readuntil(b"\r\n"))[:-2]
+        return (await self._stream.readuntil(b"\r\n"))[:-2]
 
     async def _exactly(self, size: int) -> AsyncGenerator[bytes, None]:
         while size:
-            piece = await self._reader.read(min(size, PIECE))
+            piece = await self._stream.read(min(size, PIECE))
             if not piece:
                 raise Unreachable("the answer broke off: the connection ended")
             size -= len(piece)
@@ -236,9 +230,9 @@ def _named(what: str) -> Iterator[None]:
     """Raise the errors of a stream as Unreachable."""
     try:
         yield
-    except asyncio.IncompleteReadError:
+    except EOFError:  # asyncio.IncompleteReadError, too
         raise Unreachable(f"{what}: the connection ended") from None
-    except asyncio.LimitOverrunError:
+    except TooLong:
         raise Unreachable(f"{what}: its head is longer than {HEAD_LIMIT} bytes") from None
     except OSError as problem:
         raise Unreachable(f"{what}: {_said(problem)}") from None

@@ -5,6 +5,10 @@ is a new process of the installed console script, bytecode compiled, wall time f
 output to a pipe. `cpu_ms` is the processor time of the cheapest run, which other load changes
 least. `python` is the bare interpreter: what no command can undercut.
 
+`kubernetes: ...` are the short commands on a real kube-apiserver with TLS, by a kubeconfig as
+kubectl writes one, with ten nodes and a pool. Without its programs (`./run k8s binaries`) these
+rows are missing.
+
 JSON: `results.<name>` = {p50_ms, min_ms, max_ms, cpu_ms, n}.
 """
 
@@ -35,13 +39,22 @@ from libcalico.model import (
     WorkloadEndpointSpec,
 )
 from libcalico.names import workload_endpoint_name
+from tests.apiserver import kdd
 from tests.bench._reporting import add_arguments, conclude
+from tests.k8s.binaries import missing
+from tests.support.apiserver import ApiServer, kubeconfig
 from tests.support.etcd import Etcd
 
 ROOT = Path(__file__).parent.parent.parent
 SCRIPT = str(Path(sys.executable).parent / "calicoctl")
 SHORT = ("version", "get nodes", "ipam show", "apply -f one.yaml")
 PER_COMMIT = 100
+POOL = """\
+kind: IPPool
+apiVersion: projectcalico.org/v3
+metadata: {name: pool}
+spec: {cidr: 10.64.0.0/16}
+"""
 ONE = """\
 kind: GlobalNetworkSet
 apiVersion: projectcalico.org/v3
@@ -162,7 +175,33 @@ def run(endpoints: int, runs: int) -> dict[str, Any]:
                 results[words] = figures(measured(command, environ, runs, folder))
         finally:
             etcd.kill()
+        results |= on_kubernetes(clean, runs, Path(folder))
     return {"endpoints": endpoints, "results": results}
+
+
+def on_kubernetes(environ: dict[str, str], runs: int, folder: Path) -> dict[str, dict[str, float]]:
+    """The short commands on the Kubernetes datastore; nothing where it cannot be had."""
+    if lacking := missing():
+        say(f"without the Kubernetes datastore: {lacking}")
+        return {}
+    api = ApiServer(folder / "api").start()
+    try:
+        kdd.install(api)
+        for number in range(10):
+            kdd.node(api, f"node{number}", f"192.0.2.{number}")
+        (folder / "kubeconfig").write_text(kubeconfig(api))
+        (folder / "pool.yaml").write_text(POOL)
+        found = {"DATASTORE_TYPE": "kubernetes", "KUBECONFIG": str(folder / "kubeconfig")}
+        given = environ | found
+        measured([SCRIPT, "apply", "-f", "pool.yaml"], given, 1, str(folder))
+        results = {}
+        for words in SHORT:
+            say(f"kubernetes: {words}")
+            samples = measured([SCRIPT, *words.split()], given, runs, str(folder))
+            results[f"kubernetes: {words}"] = figures(samples)
+        return results
+    finally:
+        api.stop()
 
 
 def text(found: dict[str, Any]) -> str:

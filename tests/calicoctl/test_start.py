@@ -32,7 +32,7 @@ MORE_THAN_PYTHON = {"version": 167, "get nodes": 173, "ipam show": 179, "apply -
 """Modules beside those of `python -c ''`; a step up needs a reason."""
 
 
-def imported(words: str, etcd: Etcd, folder: Path) -> frozenset[str]:
+def imported(words: str, environ: dict[str, str], folder: Path) -> frozenset[str]:
     """The modules of one command that succeeds."""
     script = (
         "import sys; before = set(sys.modules)\n"
@@ -44,7 +44,7 @@ def imported(words: str, etcd: Etcd, folder: Path) -> frozenset[str]:
         capture_output=True,
         text=True,
         cwd=folder,
-        env=os.environ | etcd.environment(),
+        env=os.environ | environ,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -56,8 +56,8 @@ def test_a_short_command_imports_little(words: str, etcd: Etcd, tmp_path: Path) 
     (tmp_path / "one.yaml").write_text(SET)
     for name, text in (("node", NODE), ("pool", POOL)):
         (tmp_path / f"{name}.yaml").write_text(text)
-        imported(f"apply -f {name}.yaml", etcd, tmp_path)
-    modules = imported(words, etcd, tmp_path)
+        imported(f"apply -f {name}.yaml", etcd.environment(), tmp_path)
+    modules = imported(words, etcd.environment(), tmp_path)
     assert not HEAVY & {one.partition(".")[0] for one in modules}
     if not words.startswith("apply"):
         assert "yaml" not in modules

@@ -16,9 +16,9 @@ import pytest
 from libcalico.datastore.interface import Batch, Compacted, Selection
 from libcalico.datastore.kubernetes import positions
 from libcalico.datastore.kubernetes import watch as watching
+from libcalico.datastore.kubernetes.feeds import NOWHERE, Feed
 from libcalico.datastore.kubernetes.positions import Memory
 from libcalico.datastore.kubernetes.table import Table
-from libcalico.datastore.kubernetes.watch import Feed
 from libcalico.kubernetes.errors import ObjectNotFound
 from tests.simulation.loop import Clock, Loop
 from tests.support.patience import patient
@@ -121,7 +121,7 @@ def test_a_collection_that_is_not_defined_is_probed_alone(monkeypatch: pytest.Mo
         return await Api.request(api, method, path, query)
 
     monkeypatch.setattr(api, "request", request)
-    followed(api, watching.NOWHERE, "GlobalNetworkPolicy")
+    followed(api, NOWHERE, "GlobalNetworkPolicy")
     assert (api.asked.count(custom.path), api.asked.count(native.path)) == (1, probes + 2)
 
 
@@ -140,7 +140,7 @@ def test_what_is_not_defined_is_looked_for_ever_more_seldom(
         mine = feeds("GlobalNetworkPolicy")
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(24 * 3600):
-                positions = dict.fromkeys([feed.path for feed in mine], watching.NOWHERE)
+                positions = dict.fromkeys([feed.path for feed in mine], NOWHERE)
                 async for _ in watching.watch(client, mine[1:], positions, Memory()):
                     pass
 

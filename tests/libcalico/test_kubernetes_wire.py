@@ -13,15 +13,18 @@ import pytest
 from libcalico.kubernetes import wire
 from libcalico.kubernetes.access import Access
 from libcalico.kubernetes.client import Client
+from libcalico.kubernetes.deadline import Deadline
 from libcalico.kubernetes.decoding import Query
 from libcalico.kubernetes.errors import ApiError, Busy, Gone, Unauthorized, Unreachable
 from libcalico.kubernetes.names import Name
 from libcalico.kubernetes.objects import SECRETS
 from libcalico.kubernetes.service_objects import ENDPOINT_SLICES
 from libcalico.kubernetes.wire import Connection
+from libcalico.process import unlooped
 from tests.support.patience import patient
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+Ask = Callable[[int], Awaitable[bytes]]
 OK = b"HTTP/1.1 200 OK\r\n"
 
 
@@ -66,10 +69,17 @@ def says(*answers: bytes, end: bool = True) -> Serve:
 async def asked(port: int) -> bytes:
     connection = await Connection.open("127.0.0.1", port, None)
     try:
-        async with asyncio.timeout(patient(5)):
+        async with Deadline("GET /", patient(5)):
             return await connection.body(await connection.send("GET", "/", {}))
     finally:
         connection.close()
+
+
+async def asked_without_loop(port: int) -> bytes:
+    return await asyncio.to_thread(unlooped.run, asked(port))
+
+
+WAYS = pytest.mark.parametrize("ask", [asked, asked_without_loop])
 
 
 INTERIM = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -102,19 +112,21 @@ BAD = {
 
 
 @pytest.mark.asyncio
+@WAYS
 @pytest.mark.parametrize("name", GOOD)
-async def test_a_body_is_read_however_it_comes(name: str) -> None:
+async def test_a_body_is_read_however_it_comes(name: str, ask: Ask) -> None:
     async with server(says(GOOD[name])) as port:
-        assert await asked(port) == b"hello"
+        assert await ask(port) == b"hello"
 
 
 @pytest.mark.asyncio
+@WAYS
 @pytest.mark.parametrize("name", BAD)
-async def test_a_bad_answer_is_named(name: str) -> None:
+async def test_a_bad_answer_is_named(name: str, ask: Ask) -> None:
     answer, named = BAD[name]
     async with server(says(answer)) as port:
         with pytest.raises(Unreachable, match=named):
-            await asked(port)
+            await ask(port)
 
 
 @pytest.mark.asyncio

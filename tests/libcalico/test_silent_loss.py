@@ -169,7 +169,7 @@ def test_what_is_waited_for_adds_up_to_less_than_ten_seconds() -> None:
     import socket
 
     from libcalico.datastore.etcd import http2
-    from libcalico.kubernetes import tcp
+    from libcalico.kubernetes.streams import tcp
 
     config = DatastoreConfig(datastore_type="etcdv3")
     assert (config.keepalive, config.keepalive_timeout) == http2.KEEPALIVE

@@ -10,6 +10,7 @@ its own) or are certificates of `authority`.
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import signal
@@ -308,3 +309,14 @@ class ApiRefused(Exception):
     def __init__(self, status: int, text: str) -> None:
         super().__init__(f"{status}: {text}")
         self.status = status
+
+
+def kubeconfig(api: ApiServer) -> str:
+    """As kubectl writes one."""
+    return (
+        "apiVersion: v1\nclusters:\n- cluster:\n"
+        f"    certificate-authority-data: {base64.b64encode(api.ca).decode()}\n"
+        f"    server: {api.url}\n  name: c\ncontexts:\n- context:\n    cluster: c\n    user: u\n"
+        "  name: x\ncurrent-context: x\nkind: Config\npreferences: {}\nusers:\n- name: u\n"
+        f"  user:\n    token: {ADMIN}\n"
+    )

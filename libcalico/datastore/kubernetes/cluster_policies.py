@@ -32,6 +32,7 @@ from libcalico.process.tasks import beside
 
 GROUP_VERSION = "policy.networking.k8s.io/v1alpha2"
 KIND = "GlobalNetworkPolicy"
+PREFIX = policy_name("")
 ADDRESSES = ("InternalIP", "ExternalIP")
 GATHER = 0.2
 """Seconds for which changes of nodes are gathered: a cluster that starts changes all of them."""
@@ -54,8 +55,7 @@ class ClusterPolicies:
     def place(self, key: Key) -> Place | None:
         """The place by the key's name, without its prefix."""
         assert isinstance(key, ResourceKey)
-        prefix = policy_name("")
-        return Place(key.name[len(prefix) :]) if key.name.startswith(prefix) else None
+        return Place(key.name[len(PREFIX) :]) if key.name.startswith(PREFIX) else None
 
     def key(self, tree: Tree) -> Key | None:
         """The key of the policy."""

@@ -16,7 +16,14 @@ import msgspec
 
 from libcalico.datastore.interface import Put, Selection
 from libcalico.datastore.kubernetes.ipam_names import affinity_labels, affinity_name, cidr_name
-from libcalico.datastore.kubernetes.mapping import Asked, Collection, Place, encoded, metadata
+from libcalico.datastore.kubernetes.mapping import (
+    Asked,
+    Collection,
+    Place,
+    Stored,
+    encoded,
+    metadata,
+)
 from libcalico.datastore.kubernetes.metadata import GROUP, Tree, packed
 from libcalico.model import codec
 from libcalico.model.keys import (
@@ -224,3 +231,12 @@ def _network(text: object) -> IPNetwork | None:
         return ip_network(str(text))
     except ValueError:
         return None
+
+
+MAPPINGS: dict[str, Stored] = {
+    "Block": Blocks(),
+    "BlockAffinity": Affinities(),
+    "Handle": Handles(),
+    "IPAMConfig": Settings(),
+}
+"""By family."""

@@ -5,22 +5,20 @@ Tested in tests/apiserver/test_kdd_store.py and in the simulation (tests/simulat
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 import msgspec
 
 from libcalico.datastore.interface import Listing
-from libcalico.datastore.kubernetes import watch as watching
-from libcalico.datastore.kubernetes.cluster_policies import ClusterPolicies
 from libcalico.datastore.kubernetes.decode import entry_of, selected
 from libcalico.datastore.kubernetes.failures import as_datastore_error, translated
-from libcalico.datastore.kubernetes.mapping import Mapping
+from libcalico.datastore.kubernetes.feeds import NOWHERE, Feed
+from libcalico.datastore.kubernetes.mapping import Mapping, OfNodes
 from libcalico.datastore.kubernetes.metadata import Tree
-from libcalico.datastore.kubernetes.watch import Feed
 from libcalico.errors import InvalidValue
 from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.errors import UNREADABLE, KubernetesError, ObjectNotFound, Unreachable
+from libcalico.process import unlooped
 
 PAGE, SLICE = 500, 100
 
@@ -41,7 +39,7 @@ async def pages(client: Client, feed: Feed, revision: int) -> AsyncIterator[tupl
                 except ObjectNotFound:
                     if not feed.mapping.collection.optional:
                         raise
-                    yield Listing([], 0, []), watching.NOWHERE
+                    yield Listing([], 0, []), NOWHERE
                     return
             tree = _list_of(feed.path, answer)
             await have_nodes(client, feed.mapping, tree.get("items") or [])
@@ -54,7 +52,7 @@ async def pages(client: Client, feed: Feed, revision: int) -> AsyncIterator[tupl
         for start in range(0, len(items), SLICE):
             for item in items[start : start + SLICE]:
                 _collect(feed, item, page)
-            await asyncio.sleep(0)
+            await unlooped.pause(0)
         yield page, at
         token = meta.get("continue") or ""
         if not token:
@@ -63,7 +61,7 @@ async def pages(client: Client, feed: Feed, revision: int) -> AsyncIterator[tupl
 
 async def have_nodes(client: Client, mapping: Mapping, trees: Sequence[Tree]) -> None:
     """Read the nodes if these objects depend on them. Raises KubernetesError."""
-    if isinstance(mapping, ClusterPolicies) and mapping.lacks_nodes(trees):
+    if isinstance(mapping, OfNodes) and mapping.lacks_nodes(trees):
         await mapping.read_nodes(client)
 
 

@@ -9,14 +9,18 @@ Tested in tests/libcalico/test_kubernetes_objects.py and tests/apiserver/test_kd
 from __future__ import annotations
 
 from collections.abc import Mapping as Map
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import msgspec
 
 from libcalico.datastore.interface import Change, Entry, Put, Selection
 from libcalico.datastore.kubernetes.metadata import Tree
 from libcalico.model.keys import Key
+
+if TYPE_CHECKING:
+    from libcalico.kubernetes.client import Client
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +111,17 @@ class Patched(Mapping, Protocol):
 
     def absent(self, change: Change) -> Exception | None:
         """The error for a write to an object that does not exist; None: it needs no write."""
+
+
+@runtime_checkable
+class OfNodes(Mapping, Protocol):
+    """A mapping some of whose objects depend on the cluster's nodes."""
+
+    def lacks_nodes(self, trees: Sequence[Tree]) -> bool:
+        """Whether nodes must be read before these are converted."""
+
+    async def read_nodes(self, client: Client) -> None:
+        """Read the nodes. Raises KubernetesError."""
 
 
 def metadata(tree: Tree) -> Tree:

@@ -9,12 +9,13 @@ Tested in tests/libcalico/test_kubernetes_objects.py.
 
 from __future__ import annotations
 
-import json
-import uuid
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+import msgspec
+
+from libcalico.kubernetes.errors import UNREADABLE
 from libcalico.model.resources.policy import NAME_ANNOTATION
 
 Tree = dict[str, Any]
@@ -45,12 +46,13 @@ def shown_uid(uid: str) -> str:
     The bits of each byte are reversed, except where a UUID keeps its version and variant.
     """
     try:
-        raw = uuid.UUID(uid).bytes
+        raw = bytes.fromhex(uid.replace("-", ""))
     except ValueError:
         return uid
-    return str(
-        uuid.UUID(bytes=bytes(b if at in (6, 8) else _REVERSED[b] for at, b in enumerate(raw)))
-    )
+    if len(raw) != 16:
+        return uid
+    text = bytes(b if at in (6, 8) else _REVERSED[b] for at, b in enumerate(raw)).hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 def packed(kind: str, metadata: Tree, before: Tree | None = None) -> Tree:
@@ -82,7 +84,7 @@ def packed(kind: str, metadata: Tree, before: Tree | None = None) -> Tree:
         native["finalizers"] = list(finalizers)
     if owners := metadata.get("ownerReferences"):
         native["ownerReferences"] = [_owner(one, V3, GROUP) for one in owners]
-    text = json.dumps(inner, separators=(",", ":"), ensure_ascii=False)
+    text = _text(inner)
     native["annotations"] = {**given["annotations"], **_native(annotations), PACKED: text}
     return native
 
@@ -94,7 +96,7 @@ def unpacked(kind: str, native: Tree) -> Tree:
     labels = {**(native.get("labels") or {}), **(inner.get("labels") or {})}
     annotations |= inner.get("annotations") or {}
     if kind in NAMED and inner.get("name"):
-        annotations[NAME_ANNOTATION] = json.dumps({"name": inner["name"]}, separators=(",", ":"))
+        annotations[NAME_ANNOTATION] = _text({"name": inner["name"]})
     owners = [_owner(one, GROUP, V3) for one in native.get("ownerReferences") or ()]
     meta: Tree = {
         **inner,
@@ -123,9 +125,13 @@ def native_metadata(tree: Tree, name: str, namespace: str = "") -> Tree:
     return {key: value for key, value in shown.items() if value}
 
 
+def _text(tree: Tree) -> str:
+    return msgspec.json.encode(tree).decode()
+
+
 def _inner(text: str) -> Tree:
-    with suppress(ValueError):
-        meta = json.loads(text)
+    with suppress(*UNREADABLE):
+        meta = msgspec.json.decode(text)
         if isinstance(meta, dict):
             return {key: value for key, value in meta.items() if value is not None}
     return {}

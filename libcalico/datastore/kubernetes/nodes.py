@@ -10,7 +10,6 @@ tests/libcalico/test_kubernetes_objects.py.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from ipaddress import ip_interface, ip_network
@@ -33,7 +32,6 @@ from libcalico.model import codec
 from libcalico.model.base.numorstring import as_number
 from libcalico.model.keys import Key, ResourceKey
 
-log = logging.getLogger(__name__)
 PREFIX = "projectcalico.org/"
 KUBE_LABELS, LABELS, ANNOTATIONS = (
     PREFIX + word for word in ("kube-labels", "labels", "annotations")
@@ -175,7 +173,9 @@ class Nodes:
         for name in sorted(unread):
             if self._named.get((node, name)) != annotations[name]:
                 self._named[node, name] = annotations[name]
-                log.warning(
+                import logging
+
+                logging.getLogger(__name__).warning(
                     "an annotation of a node cannot be read and is left out",
                     extra={"node": node, "annotation": name, "value": annotations[name][:60]},
                 )

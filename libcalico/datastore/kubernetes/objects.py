@@ -5,7 +5,6 @@ Tested in tests/apiserver/test_kdd_store.py.
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
 from typing import TypeVar
 
@@ -21,6 +20,7 @@ from libcalico.datastore.kubernetes.mapping import (
 from libcalico.datastore.kubernetes.metadata import Tree
 from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.errors import UNREADABLE, Busy, ObjectNotFound, Unreachable
+from libcalico.process import unlooped
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -73,7 +73,7 @@ class Objects:
                 # 429 says that nothing was done; 503 may come from anywhere.
                 if error.status != TOO_MANY or tries == TRIES - 1:
                     raise
-                await asyncio.sleep(min(error.retry_after or 0.1 * 2**tries, 2.0))
+                await unlooped.pause(min(error.retry_after or 0.1 * 2**tries, 2.0))
         raise AssertionError("unreachable")
 
     def decode(self, path: str, answer: bytes) -> Tree:

@@ -5,16 +5,15 @@ applied in the order of `order.phases`, those of one phase together, and taken b
 when a guard of a later one does not hold. What cannot be taken back, because the API is away or
 this process dies, is what the allocator and the collector put right (KDD-1 to KDD-3).
 
-Objects are read one by one: several at once are not of one moment, as they are in etcd.
+Objects are read one by one: several at once are not of one moment, as they are in etcd. Without
+an event loop (`libcalico.process.unlooped`) what is done together is done one after the other.
 Tested against a real kube-apiserver in tests/apiserver/test_kdd_store.py.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from libcalico.datastore import built_in
 from libcalico.datastore.capabilities import whole_listing
@@ -31,13 +30,12 @@ from libcalico.datastore.interface import (
     Selection,
 )
 from libcalico.datastore.kubernetes import listing, order
-from libcalico.datastore.kubernetes import watch as watching
 from libcalico.datastore.kubernetes.decode import entry_of
 from libcalico.datastore.kubernetes.failures import as_datastore_error, translated
+from libcalico.datastore.kubernetes.feeds import Feed
 from libcalico.datastore.kubernetes.mapping import Patched
 from libcalico.datastore.kubernetes.positions import Memory, Positions
 from libcalico.datastore.kubernetes.table import Table
-from libcalico.datastore.kubernetes.watch import Feed
 from libcalico.datastore.kubernetes.writer import Done, Lost, Writer
 from libcalico.errors import DatastoreUnavailable, InvalidValue
 from libcalico.kubernetes.client import Client
@@ -48,13 +46,15 @@ from libcalico.kubernetes.errors import (
 )
 from libcalico.model import Handle
 from libcalico.model.keys import HostKey, Key, StatusKey
+from libcalico.process import unlooped
+
+if TYPE_CHECKING:
+    import asyncio
 
 P = ParamSpec("P")
 T = TypeVar("T")
 TOGETHER = 16
 """Requests at a time."""
-
-log = logging.getLogger(__name__)
 
 
 class KubernetesDatastore:
@@ -65,7 +65,7 @@ class KubernetesDatastore:
         self._table = Table(pod_cidr=pod_cidr)
         self._writer = Writer(client, self._table)
         self._memory = Memory()
-        self._turns = asyncio.Semaphore(TOGETHER)
+        self._turns: asyncio.Semaphore | None = None
 
     async def get(self, key: Key) -> Entry | None:
         """The object, or None. Raises InvalidValue when it cannot be understood."""
@@ -94,6 +94,10 @@ class KubernetesDatastore:
     async def get_many(self, requested: Sequence[Key]) -> dict[Key, Entry | None]:
         """Several objects, each in its present state."""
         keys = list(dict.fromkeys(requested))
+        if not unlooped.in_loop():
+            return {key: await self.get(key) for key in keys}
+        import asyncio
+
         entries = await asyncio.gather(*(self._in_turn(self.get, key) for key in keys))
         return dict(zip(keys, entries, strict=True))
 
@@ -131,10 +135,7 @@ class KubernetesDatastore:
         own: dict[Key, int] = {}
         done: list[Done] = []
         for phase in order.phases(kept, handles.get):
-            outcomes = await asyncio.gather(
-                *(self._in_turn(self._apply, change, own) for change in phase),
-                return_exceptions=True,
-            )
+            outcomes = await self._outcomes(phase, own)
             for one in outcomes:
                 if isinstance(one, Done):
                     done.append(one)
@@ -153,6 +154,8 @@ class KubernetesDatastore:
 
         Events of one object are in order.
         """
+        from libcalico.datastore.kubernetes import watch as watching
+
         feeds: list[Feed] = []
         positions: Positions = {}
         for selection in selections:
@@ -178,6 +181,9 @@ class KubernetesDatastore:
     async def _in_turn(
         self, work: Callable[P, Awaitable[T]], *about: P.args, **named: P.kwargs
     ) -> T:
+        import asyncio
+
+        self._turns = self._turns or asyncio.Semaphore(TOGETHER)
         # Begun when its turn comes: what is cancelled before has begun nothing.
         async with self._turns:
             return await work(*about, **named)
@@ -210,6 +216,26 @@ class KubernetesDatastore:
         tree = self._writer.objects.known(mapping.collection, place, revision)
         return entry_of(mapping, key, tree)[0] if tree is not None else None
 
+    async def _outcomes(
+        self, phase: Sequence[Change], own: dict[Key, int]
+    ) -> Sequence[Done | BaseException]:
+        """What became of the changes of a phase; those after a failure may not be begun."""
+        if unlooped.in_loop():
+            import asyncio
+
+            return await asyncio.gather(
+                *(self._in_turn(self._apply, change, own) for change in phase),
+                return_exceptions=True,
+            )
+        outcomes: list[Done | BaseException] = []
+        for change in phase:
+            try:
+                outcomes.append(await self._apply(change, own))
+            except Exception as error:  # noqa: BLE001 - `gather` collects all, too
+                outcomes.append(error)
+                break
+        return outcomes
+
     async def _apply(self, change: Change, own: dict[Key, int]) -> Done:
         # Of a key that comes twice the second write stands on the first.
         guard = own.get(change.key, change.guard)
@@ -231,6 +257,9 @@ class KubernetesDatastore:
             try:
                 await past.undo()
             except KubernetesError as error:
+                import logging
+
+                log = logging.getLogger(__name__)
                 log.warning("a commit is not taken back: %s: %s", past.key, error)
                 raise DatastoreUnavailable(
                     f"{past.key} could not be taken back: {error}; {failed[0]}"

@@ -15,17 +15,17 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Sequence
-from collections.abc import Mapping as Map
 from contextlib import aclosing, nullcontext, suppress
 from dataclasses import dataclass, field
 
 import msgspec
 
-from libcalico.datastore.interface import Batch, Compacted, Event, Selection
+from libcalico.datastore.interface import Batch, Compacted, Event
 from libcalico.datastore.kubernetes.cluster_policies import ClusterPolicies, Speaking
 from libcalico.datastore.kubernetes.decode import entry_of, selected
 from libcalico.datastore.kubernetes.failures import as_datastore_error
-from libcalico.datastore.kubernetes.mapping import Mapping, metadata, version
+from libcalico.datastore.kubernetes.feeds import NOWHERE, Feed
+from libcalico.datastore.kubernetes.mapping import metadata, version
 from libcalico.datastore.kubernetes.positions import Memory, Positions
 from libcalico.errors import DatastoreUnavailable, MuslinError
 from libcalico.kubernetes.client import Client
@@ -35,8 +35,6 @@ from libcalico.process.tasks import ended, start
 
 AGAIN, SELDOM = 60.0, 600.0
 """Seconds after which a collection that did not exist is looked for again: first, and at most."""
-NOWHERE = 1
-"""The position of a collection that was not there when it was listed."""
 SHORT = 1.0
 WATCH = 300, 600
 """Seconds that a watch lasts: not the same for all nodes, or all would begin anew together."""
@@ -44,16 +42,6 @@ GATHER = 100
 
 Word = tuple[str, int, Event | None] | Exception
 """What a follower says: path, revision and event (None: only progress); or why it has ended."""
-
-
-@dataclass(frozen=True, slots=True)
-class Feed:
-    """One collection of one selection."""
-
-    selection: Selection
-    mapping: Mapping
-    path: str
-    parameters: Map[str, str]
 
 
 async def watch(

@@ -6,26 +6,24 @@ tests/libcalico/test_kubernetes_tunnel.py.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import socket
-from collections.abc import Awaitable, Callable
 
 from libcalico.kubernetes.errors import Unreachable
+from libcalico.kubernetes.streams.stream import Way
 from libcalico.parsing import Proxy
 
 _HEAD_LIMIT = 16 * 1024
-Connect = Callable[[str, int], Awaitable[socket.socket]]
 
 
-async def through(proxy: Proxy, host: str, port: int, connect: Connect) -> socket.socket:
+async def through(proxy: Proxy, host: str, port: int, way: Way) -> socket.socket:
     """A connection to `host`, opened by the proxy. Raises Unreachable, OSError.
 
-    `connect` opens the connection to the proxy.
+    `way` opens the connection to the proxy.
     """
     named = f"the proxy {proxy.host}:{proxy.port}"
     try:
-        plain = await connect(proxy.host, proxy.port)
+        plain = await way.connected(proxy.host, proxy.port)
     except OSError as problem:
         raise Unreachable(f"{named}: no connection: {problem.strerror or problem}") from None
     except Unreachable as problem:
@@ -36,21 +34,19 @@ async def through(proxy: Proxy, host: str, port: int, connect: Connect) -> socke
         if proxy.credentials:
             word = base64.b64encode(proxy.credentials.encode()).decode()
             lines.append(f"proxy-authorization: Basic {word}")
-        loop = asyncio.get_running_loop()
-        await loop.sock_sendall(plain, "\r\n".join([*lines, "", ""]).encode("latin-1"))
-        _check(await _head(plain), named)
+        await way.send(plain, "\r\n".join([*lines, "", ""]).encode("latin-1"))
+        _check(await _head(plain, way), named)
     except BaseException:
         plain.close()
         raise
     return plain
 
 
-async def _head(plain: socket.socket) -> bytes:
+async def _head(plain: socket.socket, way: Way) -> bytes:
     """The answer's head. The server behind speaks after us, so nothing of it can follow."""
-    loop = asyncio.get_running_loop()
     head = b""
     while b"\r\n\r\n" not in head and len(head) < _HEAD_LIMIT:
-        piece = await loop.sock_recv(plain, _HEAD_LIMIT)
+        piece = await way.receive(plain, _HEAD_LIMIT)
         if not piece:
             break
         head += piece

@@ -1,0 +1,1 @@
+"""The connections under the client of the Kubernetes API, with an event loop and without."""
