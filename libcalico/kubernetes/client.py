@@ -9,28 +9,23 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from libcalico.kubernetes.connections import JSON, Connections
 from libcalico.kubernetes.credentials import Access, Renewing, Source, refuse
 from libcalico.kubernetes.deadline import Deadline
-from libcalico.kubernetes.decoding import (
-    EVERYTHING,
-    Event,
-    Page,
-    Query,
-    decode_event,
-    decode_object,
-    decode_page,
-)
 from libcalico.kubernetes.errors import Unauthorized, Unreachable, of_status
-from libcalico.kubernetes.objects import Object, Resource
 from libcalico.kubernetes.wire import Connection, Head
 from libcalico.process import unlooped
 
-T = TypeVar("T", bound=Object)
+if TYPE_CHECKING:
+    # A short command asks by paths alone, and has no use for them.
+    from libcalico.kubernetes.decoding import Event, Page, Query
+    from libcalico.kubernetes.objects import Object, Resource
+
+T = TypeVar("T", bound="Object")
 R = TypeVar("R")
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
@@ -72,14 +67,12 @@ class Client:
 
     async def get(self, resource: Resource[T], name: str, namespace: str = "") -> T:
         """One object. Raises KubernetesError, ObjectNotFound where there is none."""
-        return decode_object(resource, await self.request("GET", resource.path(namespace, name)))
+        return _object(resource, await self.request("GET", resource.path(namespace, name)))
 
     async def create(self, resource: Resource[T], body: object, namespace: str = "") -> T:
         """Create an object from a tree; returns it as stored. Raises KubernetesError."""
         raw = msgspec.json.encode(body)
-        return decode_object(
-            resource, await self.request("POST", resource.path(namespace), body=raw)
-        )
+        return _object(resource, await self.request("POST", resource.path(namespace), body=raw))
 
     async def patch(
         self,
@@ -94,41 +87,46 @@ class Client:
         """Merge a tree into an object, or into its `part` (`status`). Raises KubernetesError."""
         path = resource.path(namespace, name, part)
         raw = msgspec.json.encode(body)
-        return decode_object(resource, await self.request("PATCH", path, body=raw, content=content))
+        return _object(resource, await self.request("PATCH", path, body=raw, content=content))
 
     async def replace(
         self, resource: Resource[T], name: str, body: object, namespace: str = ""
     ) -> T:
         """Write a whole object; one with a resourceVersion only if that is still current."""
         path = resource.path(namespace, name)
-        return decode_object(
-            resource, await self.request("PUT", path, body=msgspec.json.encode(body))
-        )
+        return _object(resource, await self.request("PUT", path, body=msgspec.json.encode(body)))
 
     async def delete(self, resource: Resource[T], name: str, namespace: str = "") -> None:
         """Delete an object. Raises KubernetesError, ObjectNotFound where there is none."""
         await self.request("DELETE", resource.path(namespace, name))
 
     async def page(
-        self, resource: Resource[T], query: Query = EVERYTHING, *, limit: int = 500, token: str = ""
+        self,
+        resource: Resource[T],
+        query: Query | None = None,
+        *,
+        limit: int = 500,
+        token: str = "",
     ) -> Page[T]:
         """One page of a list; `limit` 0 is everything at once.
 
         Raises Gone when the list that `token` continues has expired.
         """
-        asked = query.parameters()
+        from libcalico.kubernetes.decoding import decode_page
+
+        asked = query.parameters() if query else {}
         if limit:
             asked["limit"] = str(limit)
         if token:
             asked["continue"] = token
-        raw = await self.request("GET", resource.path(query.namespace), asked)
+        raw = await self.request("GET", resource.path(query.namespace if query else ""), asked)
         return decode_page(resource, raw)
 
     async def watch(
         self,
         resource: Resource[T],
         revision: str,
-        query: Query = EVERYTHING,
+        query: Query | None = None,
         *,
         seconds: int = 300,
     ) -> AsyncGenerator[Event[T], None]:
@@ -137,10 +135,12 @@ class Client:
         Raises Gone when the revision has expired, Unreachable when nothing comes for the client's
         `silence` (the server sends a bookmark about once a minute).
         """
-        path = resource.path(query.namespace)
+        from libcalico.kubernetes.decoding import Event, decode_event
+
+        path = resource.path(query.namespace if query else "")
         # The first event says that the watch is established.
         opened: Event[T] = Event(None, None, revision)
-        lines = self.lines(path, revision, query.parameters(), seconds=seconds)
+        lines = self.lines(path, revision, query.parameters() if query else {}, seconds=seconds)
         async with aclosing(lines) as open_lines:
             async for line in open_lines:
                 yield decode_event(resource, f"watch {path}", line) if line else opened
@@ -249,3 +249,9 @@ class Client:
     def _error(tried: str, head: Head, body: bytes) -> Exception:
         after = head.headers.get("retry-after", "")
         return of_status(tried, head.status, body, float(after) if after.isdecimal() else 0.0)
+
+
+def _object(resource: Resource[T], raw: bytes) -> T:
+    from libcalico.kubernetes.decoding import decode_object
+
+    return decode_object(resource, raw)

@@ -15,7 +15,7 @@ import pytest
 
 from libcalico.kubernetes.changes import Changes
 from libcalico.kubernetes.client import Client
-from libcalico.kubernetes.decoding import EVERYTHING, Page, Query
+from libcalico.kubernetes.decoding import Page, Query
 from libcalico.kubernetes.objects import Object, Resource
 from libcalico.kubernetes.reflector import Reflector
 from libcalico.process.backoff import Backoff
@@ -139,7 +139,7 @@ class Interrupting(Client):
     between: Callable[[], None] | None = None
 
     async def page(
-        self, resource: Any, query: Query = EVERYTHING, *, limit: int = 500, token: str = ""
+        self, resource: Any, query: Query | None = None, *, limit: int = 500, token: str = ""
     ) -> Page[Any]:
         if token and self.between is not None:
             between, self.between = self.between, None

@@ -5,9 +5,6 @@ Tested in tests/libcalico/test_kubernetes_objects.py.
 
 from __future__ import annotations
 
-import base64
-import hashlib
-
 from libcalico.model.keys import (
     IPNetwork,
 )
@@ -29,6 +26,8 @@ def affinity_name(host: str, cidr: IPNetwork) -> str:
     name = f"{host}-{block}"
     if len(name) < NAME_LIMIT:
         return name
+    import hashlib  # few names are so long
+
     digest = hashlib.sha256(f"{host}+{block}".encode()).hexdigest()[:HASH_DIGITS]
     # The hash and two dashes; names are shorter than the limit.
     kept = host[: NAME_LIMIT - 1 - len(block) - HASH_DIGITS - 2]
@@ -37,6 +36,9 @@ def affinity_name(host: str, cidr: IPNetwork) -> str:
 
 def affinity_labels(host: str, kind: str, version: int) -> dict[str, str]:
     """The labels by which the API finds the claims of a host."""
+    import base64
+    import hashlib
+
     digest = hashlib.sha3_256(host.encode()).digest()
     return {
         "projectcalico.org/affinity-type": kind,
