@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import mmap
 import socket
 import struct
 import threading
@@ -40,10 +41,13 @@ _DUMP_TRIES = 20
 
 
 class _Space(threading.local):
-    """A thread's space to receive in: made anew each time, malloc would map and unmap it."""
+    """A thread's space to receive in: made anew each time, malloc would map and unmap it.
+
+    It costs the pages that an answer ever filled: a dump's are 32 KiB at most.
+    """
 
     def __init__(self) -> None:
-        self.buffer = bytearray(_RECEIVE)
+        self.buffer = mmap.mmap(-1, _RECEIVE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
 _SPACE = _Space()
