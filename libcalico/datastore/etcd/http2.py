@@ -52,6 +52,7 @@ from libcalico.datastore.etcd.frames import (
     greeting,
     message,
 )
+from libcalico.process import tls_space
 
 __all__ = [
     "ACK",
@@ -118,6 +119,7 @@ class Peer:
     async def reach(self, wire: Wire[Any]) -> str:
         """Connect; returns why there is no connection, empty when it is ready."""
         name = self.host if self.context else None
+        tls_space.small()
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 await asyncio.get_running_loop().create_connection(

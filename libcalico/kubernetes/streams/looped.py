@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from libcalico.kubernetes.errors import Unreachable
 from libcalico.kubernetes.streams import tcp
 from libcalico.kubernetes.streams.stream import HEAD_LIMIT, TooLong
+from libcalico.process import tls_space
 
 if TYPE_CHECKING:
     import ssl
@@ -85,6 +86,7 @@ async def receive(plain: socket.socket, most: int) -> bytes:
 
 async def opened(plain: socket.socket, tls: ssl.SSLContext | None, name: str) -> LoopedStream:
     """The stream."""
+    tls_space.small()
     reader, writer = await asyncio.open_connection(
         sock=plain, ssl=tls, server_hostname=name if tls is not None else None, limit=HEAD_LIMIT
     )
