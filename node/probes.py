@@ -8,7 +8,6 @@ tests/node/test_probes.py.
 
 from __future__ import annotations
 
-import http.client
 import sys
 from collections.abc import Mapping, Sequence
 
@@ -55,6 +54,8 @@ def ports(environ: Mapping[str, str]) -> dict[str, int]:
 
 def problem(host: str, port: int, path: str) -> str:
     """Why a health server is not well; empty when it is (status 200 to 399)."""
+    import http.client  # and email with it: not in the memory of who only reads a command line
+
     connection = http.client.HTTPConnection(host, port, timeout=LIMIT)
     try:
         connection.request("GET", path)

@@ -9,7 +9,7 @@ import re
 
 from node.checks.check import Finding, bad, check, good, unknown
 from node.checks.facts import Facts
-from node.checks.modules import MODULES, Module
+from node.kernel_modules import MODULES, Module
 
 OLDEST = (5, 3)
 _VERSION = re.compile(r"(\d+)\.(\d+)")

@@ -12,7 +12,7 @@ import asyncio
 import gzip
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from linux.errors import CommandError, KernelError
 from linux.ipset import IPSets
 from linux.iptables import detect_backend
 from node.checks.facts import Kernel
-from node.checks.modules import MODULES, Module, options
+from node.kernel_modules import MODULES, Module, present
 
 SYSCTLS = (
     "net/ipv4/ip_forward",
@@ -108,40 +108,6 @@ def _plain(path: Path) -> str:
 def switched_on(text: str) -> frozenset[str]:
     """The options that are `y` or `m` in the text of a kernel configuration."""
     return frozenset(re.findall(r"^(CONFIG_\w+)=[ym]\s*$", text, re.MULTILINE))
-
-
-def present(
-    modules: Iterable[Module], release: str, on: frozenset[str], root: Path = Path("/")
-) -> tuple[dict[str, str], bool]:
-    """The state of each module that is present, by name; and whether any list of modules was."""
-    loaded = {line.split()[0] for line in _lines(root / "proc/modules")}
-    folder = root / "lib/modules" / release
-    built_in = {_stem(line) for line in _lines(folder / "modules.builtin")}
-    loadable = {_stem(line.partition(":")[0]) for line in _lines(folder / "modules.dep")}
-    presence: dict[str, str] = {}
-    for module in modules:
-        for name in module.names:
-            plain = name.replace("-", "_")
-            if plain in loaded or (root / "sys/module" / plain).exists():
-                presence[name] = "loaded"
-            elif plain in built_in:
-                presence[name] = "built in"
-            elif plain in loadable:
-                presence[name] = "can be loaded"
-        if not any(name in presence for name in module.names) and set(options(module)) & on:
-            presence[module.names[0]] = "built in"
-    return presence, bool(built_in or loadable or on)
-
-
-def _stem(path: str) -> str:
-    return path.rsplit("/", 1)[-1].partition(".ko")[0].replace("-", "_")
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return [line for line in path.read_text(errors="replace").splitlines() if line.strip()]
-    except OSError:
-        return []
 
 
 async def _answering(modules: list[Module]) -> dict[str, str]:

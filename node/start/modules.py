@@ -16,8 +16,7 @@ from pathlib import Path
 
 from linux import programs
 from linux.errors import CommandError
-from node.checks.modules import MODULES, Module
-from node.gather import kernel
+from node.kernel_modules import MODULES, Module, present
 
 log = logging.getLogger(__name__)
 
@@ -45,9 +44,7 @@ async def load(root: Path = Path("/")) -> tuple[Module, ...]:
     if os.geteuid() != 0:
         return ()
     release = os.uname().release
-    presence, _ = await asyncio.to_thread(
-        kernel.present, startup_modules(), release, frozenset(), root
-    )
+    presence, _ = await asyncio.to_thread(present, startup_modules(), release, frozenset(), root)
     absent = [
         one for one in startup_modules() if presence.get(one.names[0]) not in ("loaded", "built in")
     ]

@@ -25,8 +25,8 @@ from node.checks.facts import (
     Probe,
     Space,
 )
-from node.checks.modules import MODULES
 from node.identity.autodetect import Interface
+from node.kernel_modules import MODULES
 from node.settings.environment import AddressSetting
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -16,8 +16,8 @@ import pytest
 
 from node.checks.datastore_facts import OtherNode
 from node.checks.facts import Probe
-from node.checks.modules import MODULES
 from node.gather import certificates, host, kernel, kubernetes, places, probes
+from node.kernel_modules import MODULES, present
 from tests.support.certificates import make_certificates
 from tests.support.etcd import Etcd, free_ports
 from tests.support.netns import Namespace, network_namespace
@@ -236,7 +236,7 @@ def test_a_kernel_configuration_and_module_lists(tmp_path: Path) -> None:
     (folder / "modules.dep").write_text("kernel/net/xt_set.ko.xz: kernel/net/ip_set.ko.xz\n")
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/modules").write_text("vfio_pci 16384 0 - Live 0x0\n")
-    found, known = kernel.present(MODULES, "6.1", on, tmp_path)
+    found, known = present(MODULES, "6.1", on, tmp_path)
     assert known
     assert found["xt_mark"] == "built in"
     assert found["xt_set"] == "can be loaded"

@@ -1,4 +1,4 @@
-"""The kernel modules that a node uses, and those that Calico's own check also asks for.
+"""The kernel modules that a node uses, what Calico's own check also asks for, and their state.
 
 Source: docs/reference/data-model.md#calicoctl-node-run. Calico requires `vfio-pci` and the IPVS
 match as well; nothing here uses them, so their absence is shown and fails nothing. `option` is the
@@ -7,7 +7,9 @@ name in a kernel configuration.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 _XTABLES = ("ip_set", "ip_tables", "ip6_tables", "ipt_", "xt_")
 
@@ -93,3 +95,40 @@ MODULES = (
 def options(module: Module) -> tuple[str, ...]:
     """The configuration options any one of which brings the module."""
     return tuple(module.option.split("|"))
+
+
+def present(
+    modules: Iterable[Module], release: str, on: frozenset[str], root: Path = Path("/")
+) -> tuple[dict[str, str], bool]:
+    """The state of each module that is present, by name; and whether any list of modules was.
+
+    `on`: the options of the kernel's configuration that are switched on.
+    """
+    loaded = {line.split()[0] for line in _lines(root / "proc/modules")}
+    folder = root / "lib/modules" / release
+    built_in = {_stem(line) for line in _lines(folder / "modules.builtin")}
+    loadable = {_stem(line.partition(":")[0]) for line in _lines(folder / "modules.dep")}
+    presence: dict[str, str] = {}
+    for module in modules:
+        for name in module.names:
+            plain = name.replace("-", "_")
+            if plain in loaded or (root / "sys/module" / plain).exists():
+                presence[name] = "loaded"
+            elif plain in built_in:
+                presence[name] = "built in"
+            elif plain in loadable:
+                presence[name] = "can be loaded"
+        if not any(name in presence for name in module.names) and set(options(module)) & on:
+            presence[module.names[0]] = "built in"
+    return presence, bool(built_in or loadable or on)
+
+
+def _stem(path: str) -> str:
+    return path.rsplit("/", 1)[-1].partition(".ko")[0].replace("-", "_")
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return [line for line in path.read_text(errors="replace").splitlines() if line.strip()]
+    except OSError:
+        return []
