@@ -21,7 +21,7 @@ from felix.config.effective import EffectiveConfig
 from felix.config.parameters import Config
 from felix.dataplane.loop import Dataplane
 from felix.node_server import NodeServer
-from felix.reports import metrics, prometheus_text
+from felix.reports import metrics
 from felix.reports.audit import Audit
 from felix.reports.endpoint_status_timing import EndpointStatusTiming
 from felix.reports.heartbeats import Heartbeats, beating
@@ -41,7 +41,7 @@ from libcalico.datastore.interface import Datastore
 from libcalico.datastore.syncer import Sink, SyncBatch, Syncer
 from libcalico.errors import MuslinError
 from libcalico.model import ResourceKey, WorkloadEndpoint
-from libcalico.process import malloc_trim, paths
+from libcalico.process import malloc_trim, paths, prometheus_text
 
 STATUS_INTERVAL = 10.0
 LINGER = 0.025

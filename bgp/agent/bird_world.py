@@ -13,7 +13,6 @@ import platform
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from functools import lru_cache
-from importlib import metadata
 from typing import TYPE_CHECKING
 
 from bgp.agent.bird_details import attributes, capabilities
@@ -24,6 +23,7 @@ from bgp.peering.planned import GLOBAL, MESH, NODE, PlannedPeer
 from bgp.routes.bestpath import Candidate
 from bgp.routes.local_routes import Kind
 from bgp.speaker.interface import BGP_PORT, Family, IPAddress, IPNetwork
+from libcalico.clusterinfo import our_version
 
 if TYPE_CHECKING:
     from bgp.agent.agent import Agent
@@ -50,10 +50,7 @@ class AgentWorld:
     def __init__(self, agent: Agent, family: int) -> None:
         self._agent, self.family = agent, family
         self._ways: dict[IPAddress, tuple[str, str]] = {}
-        try:
-            self.version = f"Muslin-{metadata.version('muslin')}"
-        except metadata.PackageNotFoundError:
-            self.version = "Muslin"
+        self.version = f"Muslin-{our_version()}"
 
     def now(self) -> datetime:
         """Local time, as BIRD shows it."""

@@ -5,20 +5,17 @@ Tested in tests/bgp/test_report.py.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable
 from datetime import datetime
 
-from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
-
 from bgp.sessions.status import PeerEntry
+from libcalico.process.counters import REGISTRY, Counter, Gauge, Registry
 
 
 class Metrics:
     """One set a registry; names begin with `calico_bgp_`."""
 
-    def __init__(self, registry: CollectorRegistry | None = None) -> None:
-        where = _fresh(registry or REGISTRY)
+    def __init__(self, where: Registry = REGISTRY) -> None:
         self._peers = Gauge("calico_bgp_peers", "Peers by state", ["state"], registry=where)
         self._received = Gauge(
             "calico_bgp_paths_received", "Paths by peer", ["peer"], registry=where
@@ -69,8 +66,7 @@ class Metrics:
 
     def forget(self, peer: str) -> None:
         """A peering is no more: its counters go with it."""
-        with contextlib.suppress(KeyError):
-            self.peer_ups.remove(peer)
+        self.peer_ups.remove(peer)
 
     def tell(self, peers: Iterable[PeerEntry], prefixes: int, rejected: int) -> None:
         """The gauges, from the status of the peers."""
@@ -81,26 +77,15 @@ class Metrics:
         for peer in peers:
             counts[peer["state"]] += 1
             name = peer["address"]
-            self._received.labels(name).set(peer["received"])
-            self._sent.labels(name).set(peer["sent"])
-            self._stale.labels(name).set(peer["stale"])
-            self._not_taken.labels(name).set(peer["refused"])
-            self._since.labels(name).set(datetime.fromisoformat(peer["since"]).timestamp())
-            self._up.labels(name, peer["type"], peer["asn"]).set(peer["state"] == "up")
+            self._received.set(peer["received"], name)
+            self._sent.set(peer["sent"], name)
+            self._stale.set(peer["stale"], name)
+            self._not_taken.set(peer["refused"], name)
+            self._since.set(datetime.fromisoformat(peer["since"]).timestamp(), name)
+            self._up.set(peer["state"] == "up", name, peer["type"], str(peer["asn"]))
             if peer["cause"]:
-                self._cause.labels(name, peer["cause"]).set(1)
+                self._cause.set(1, name, peer["cause"])
         for state, count in counts.items():
-            self._peers.labels(state).set(count)
+            self._peers.set(count, state)
         self._prefixes.set(prefixes)
         self._rejected.set(rejected)
-
-
-def _fresh(registry: CollectorRegistry) -> CollectorRegistry:
-    """The registry without an earlier set of ours: one process has one agent."""
-    for name, collector in list(registry._names_to_collectors.items()):
-        if name.startswith("calico_bgp_"):
-            try:
-                registry.unregister(collector)
-            except KeyError:
-                pass  # gone with an earlier name
-    return registry

@@ -132,7 +132,7 @@ class Sessions:
         status.session = self._begun
         status.change(ESTABLISHED)
         self._metrics.ups.inc()
-        self._metrics.peer_ups.labels(str(event.peer)).inc()
+        self._metrics.peer_ups.inc(str(event.peer))
         log.info("session up", extra={"peer": event.peer})
 
     def _know(self, address: IPAddress) -> None:
@@ -170,7 +170,7 @@ class Sessions:
     def _on_down(self, event: PeerDown, now: float) -> None:
         self._silent(event.peer)
         self._act(self.helper.down(event.peer, event.reason, now))
-        self._metrics.downs.labels(event.reason.value).inc()
+        self._metrics.downs.inc(event.reason.value)
         planned = self.planned.get(event.peer)
         level = logging.INFO if planned is None else logging.WARNING
         log.log(level, "session down: %s", event.detail, extra={"peer": event.peer})

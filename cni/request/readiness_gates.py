@@ -9,8 +9,6 @@ tests/cni/test_readiness_gates.py.
 from __future__ import annotations
 
 import asyncio
-import urllib.error
-import urllib.request
 from collections.abc import Sequence
 
 from cni.request.errors import CNIError, Code
@@ -42,6 +40,8 @@ async def wait(gates: Sequence[str], seconds: float = SECONDS, interval: float =
 
 def _trouble(url: str) -> str:
     """Why a gate is not open; empty when it is."""
+    import urllib.request  # 3 MiB of HTTP, for the few nodes that have gates
+
     try:
         with urllib.request.urlopen(url, timeout=ANSWER_SECONDS) as answer:
             return "" if 200 <= answer.status < 400 else f"status {answer.status}"

@@ -17,8 +17,6 @@ import asyncio
 import logging
 from collections.abc import Iterable, Sequence
 
-from prometheus_client import Counter, Gauge
-
 from cni.node.daemon_context import DaemonContext
 from cni.node.own_machine import why_foreign
 from cni.server.server import Server
@@ -28,6 +26,7 @@ from ipam.records.blocks import IPAddress
 from libcalico.cri import CRISandboxes, NoSandboxes, SandboxSource
 from libcalico.errors import MuslinError
 from libcalico.process.backoff import Backoff
+from libcalico.process.counters import Counter, Gauge
 from linux import conntrack, links
 from linux.errors import KernelError
 from linux.netlink import Socket
@@ -113,12 +112,12 @@ class Collection:
         try:
             sweep = await self._collector.sweep(listed)
         except (MuslinError, TimeoutError) as error:
-            SWEEPS.labels("failed").inc()
+            SWEEPS.inc("failed")
             log.warning("the collector could not finish: %s", error)
             return False
         except ValueError as error:
             # A stored object that no check has seen: pods must not go without their daemon for it.
-            SWEEPS.labels("failed").inc()
+            SWEEPS.inc("failed")
             log.exception("the collector met what it cannot read: %s", error)
             return False
         self._tell(sweep)
@@ -126,13 +125,13 @@ class Collection:
 
     def _tell(self, sweep: Sweep) -> None:
         if sweep.foreign:
-            SWEEPS.labels("foreign").inc()
+            SWEEPS.inc("foreign")
             if sweep.foreign != self.foreign:
                 log.error("no address is collected: %s", sweep.foreign)
             self.foreign = sweep.foreign
             return
         self.foreign = ""
-        SWEEPS.labels("complete" if sweep.complete else "incomplete").inc()
+        SWEEPS.inc("complete" if sweep.complete else "incomplete")
         SUSPECTS.set(sweep.suspects)
         WIDOWED.set(len(sweep.widowed))
         for collected in sweep.collected:

@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 import msgspec
-from prometheus_client import Counter
 
 from cni.node.daemon_context import DaemonContext
 from cni.node.records import Record
@@ -32,6 +31,7 @@ from ipam.records.naming import pod_attributes
 from libcalico.datastore.interface import ABSENT, Change, CommitConflict, Entry, Put
 from libcalico.model import WorkloadEndpoint
 from libcalico.model.keys import BlockKey, Key
+from libcalico.process.counters import Counter
 
 log = logging.getLogger(__name__)
 

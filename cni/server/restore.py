@@ -25,8 +25,6 @@ import logging
 import random
 from functools import partial
 
-from prometheus_client import Gauge
-
 from cni.node.daemon_context import DaemonContext
 from cni.node.own_machine import why_foreign
 from cni.node.records import Record
@@ -38,6 +36,7 @@ from ipam.allocator.restoration import Use
 from libcalico.errors import MuslinError
 from libcalico.model.keys import IPNetwork
 from libcalico.process.backoff import Backoff
+from libcalico.process.counters import Gauge
 from linux.errors import KernelError
 
 log = logging.getLogger(__name__)

@@ -160,7 +160,7 @@ class Server:
                         caller, request, descriptor, trace, message.deadline
                     )
                 finally:
-                    IN_FLIGHT.dec()
+                    IN_FLIGHT.inc(by=-1)
             result = protocol.Result(0, stdout)
         except CNIError as error:
             trace.code = error.code

@@ -10,17 +10,16 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from functools import cache
 from typing import TypedDict
 
-from prometheus_client import REGISTRY, Counter, Gauge
-from prometheus_client.core import SummaryMetricFamily
-from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
+from libcalico.process.counters import REGISTRY, Counter, Gauge
+from libcalico.process.prometheus_text import Figure
 
 
-class Stages(Collector):
-    """A summary by command and stage, counted without the library's locks: one thread counts."""
+class Stages:
+    """A summary by command and stage."""
+
+    name = "calico_cni_stage_seconds"
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], list[float]] = {}
@@ -33,20 +32,17 @@ class Stages(Collector):
         counts[0] += 1
         counts[1] += seconds
 
-    def collect(self) -> Iterator[Metric]:
-        """For a scrape, in another thread perhaps."""
-        family = SummaryMetricFamily(
-            "calico_cni_stage_seconds",
-            "Time of one stage of a CNI call",
-            labels=["command", "stage"],
-        )
-        for labels, (count, total) in list(self._known.items()):
-            family.add_metric(labels, int(count), total)
-        yield family
+    def figures(self) -> Iterator[Figure]:
+        """For the page."""
+        meaning = "Time of one stage of a CNI call"
+        yield Figure(self.name, meaning, 0, "summary", typed=True)
+        for (command, stage), (count, total) in list(self._known.items()):
+            labels = {"command": command, "stage": stage}
+            yield Figure(self.name, meaning, total, "summary", int(count), labels)
 
 
 STAGES = Stages()
-REGISTRY.register(STAGES)
+REGISTRY.add(STAGES)
 CALLS = Counter("calico_cni_calls", "CNI calls by command and result code", ["command", "code"])
 IN_FLIGHT = Gauge("calico_cni_in_flight", "CNI calls that are being served")
 PENDING = Gauge("calico_cni_pending_deletes", "DELs that wait for the datastore")
@@ -110,12 +106,6 @@ class Trace:
         }
 
 
-@cache
-def _calls(command: str, code: str) -> Counter:
-    """Looking it up by labels takes longer than counting."""
-    return CALLS.labels(command, code)
-
-
 class Traces:
     """The last traces of the process."""
 
@@ -126,7 +116,7 @@ class Traces:
         """Keep and count the trace of a finished call."""
         trace.finish()
         self._kept.append(trace)
-        _calls(trace.command, str(trace.code)).inc()
+        CALLS.inc(trace.command, str(trace.code))
         for name, seconds in trace.stages:
             STAGES.observe(trace.command, name, seconds)
         STAGES.observe(trace.command, "total", trace.total)

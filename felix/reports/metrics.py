@@ -16,9 +16,9 @@ from felix.dataplane.rules.backend_mode import NATIVE
 from felix.dataplane.rules.iptables import IptablesTables
 from felix.dataplane.rules.nftables import NftTables
 from felix.reports.audit import Audit
-from felix.reports.prometheus_text import Figure
 from libcalico.datastore.syncer import Syncer
 from libcalico.model import Key
+from libcalico.process.prometheus_text import Figure
 from linux.programs import WAITED
 
 WAITING, RESYNCING, IN_SYNC = 1, 2, 3

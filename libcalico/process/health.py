@@ -16,6 +16,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 
+from libcalico.process import counters, prometheus_text
 from libcalico.process.backoff import Backoff
 
 log = logging.getLogger(__name__)
@@ -78,7 +79,7 @@ class Reporter:
 class HealthServer:
     """GET (or HEAD) `/liveness`, `/readiness`, `/metrics`.
 
-    200 or 503 with a table of reporters; `/metrics` is the default Prometheus registry, or what
+    200 or 503 with a table of reporters; `/metrics` is the page of `counters.REGISTRY`, or what
     a function `metrics` gives. `host` ANYWHERE listens on every address of both families.
     `port` 0 takes a free one; after `start()` the attribute holds the real one.
     """
@@ -145,12 +146,8 @@ class HealthServer:
             good = all(reporter.is_ready for reporter in self.reporters)
             return (200 if good else 503), plain, self._table()
         if path == "/metrics" and self._metrics:
-            import prometheus_client
-
-            kind = prometheus_client.CONTENT_TYPE_LATEST
-            if callable(self._metrics):
-                return 200, kind, self._metrics()
-            return 200, kind, prometheus_client.generate_latest()
+            made = self._metrics() if callable(self._metrics) else counters.REGISTRY.page()
+            return 200, prometheus_text.CONTENT_TYPE, made
         return 404, plain, b"try /liveness, /readiness or /metrics\n"
 
     def _table(self) -> bytes:

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import msgspec
 import pytest
-from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
 
 from bgp.agent.report import Reporter, report
 from bgp.sessions.diagnosis import Cause, Diagnosis
@@ -22,6 +22,7 @@ from libcalico.datastore.syncer import SyncBatch, Update
 from libcalico.model.keys import ResourceKey
 from libcalico.model.resources.nodestatus import CalicoNodeStatusStatus
 from libcalico.model.validation.validate import problems
+from libcalico.process.counters import Registry
 from tests.bgp.agents import Cluster, affinity, node, resource
 from tests.bgp.memory_speaker import MemorySpeaker
 from tests.support.etcd import Etcd
@@ -94,7 +95,7 @@ async def test_metrics_of_each_peer() -> None:
     """A gauge or counter for each peer; the cause of one that is down; none of a peer gone."""
     cluster = await cluster_of_two()
     agent = cluster.agents["n1"]
-    registry = CollectorRegistry()
+    registry = Registry()
     agent.metrics = agent.sessions._metrics = Metrics(registry)
     gone = ip_address("fd00::fe")
     agent.doctor.diagnoses[gone] = Diagnosis(Cause.REFUSED, "seen", "fix")
@@ -102,7 +103,12 @@ async def test_metrics_of_each_peer() -> None:
     agent.describe()
 
     def value(name: str, **labels: str) -> float | None:
-        return registry.get_sample_value(f"calico_bgp_{name}", labels)
+        families = text_string_to_metric_families(registry.page().decode())
+        samples = [sample for family in families for sample in family.samples]
+        found = [
+            one.value for one in samples if (one.name, one.labels) == (f"calico_bgp_{name}", labels)
+        ]
+        return found[0] if found else None
 
     assert value("peer_up", peer=str(TOR), type="global", asn="64500") == 1
     assert value("peer_up", peer=str(gone), type="node specific", asn="64500") == 0

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client import REGISTRY
 
 from cni.node.del_cache import LIMIT, DelCache
 from cni.node.released import FIRST, Released
 from cni.node.released import LIMIT as REMEMBERED
+from cni.server.collection import SWEEPS
 from cni.server.daemon import Daemon
 from ipam.allocator.requests import Granted
 from libcalico.datastore.interface import Entry
@@ -58,8 +58,7 @@ def counted(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[st
 
 def sweeps() -> float:
     """How many sweeps of the collector this process has seen to their end."""
-    labels = {"outcome": "complete"}
-    return REGISTRY.get_sample_value("calico_cni_ipam_sweeps_total", labels) or 0.0
+    return SWEEPS.value("complete") or 0.0
 
 
 @pytest.mark.asyncio

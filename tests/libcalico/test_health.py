@@ -8,8 +8,8 @@ import socket
 import time
 
 import pytest
-from prometheus_client import Counter
 
+from libcalico.process.counters import Counter
 from libcalico.process.health import HealthServer, Reporter
 from tests.support.patience import HANG, patient
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import yaml
-from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
 
 import cni.server.collection
 import cni.server.restore
@@ -19,6 +18,7 @@ import cni.socket.trace
 import controllers.metrics
 from bgp.sessions.metrics import Metrics
 from controllers.addresses.counts import Counts
+from libcalico.process.counters import REGISTRY, Registry
 from manifests.image.wheels import ROOT
 from tests.felix.world import METRICS_PORT, make_world
 from tests.monitoring import promtool
@@ -51,9 +51,9 @@ def expressions() -> dict[str, str]:
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     """Names of samples, as felix with a pod, and the code of the other processes, serve them."""
-    own = CollectorRegistry()
+    own = Registry()
     bgp = Metrics(own)
-    bgp.peer_ups.labels("peer").inc()
+    bgp.peer_ups.inc("peer")
     assert cni.socket.trace.CALLS, (cni.server.collection.SWEEPS, cni.server.restore.LOST)
     counts = Counts(sizes={"pool": 64})
     for one in (counts.in_use, counts.borrowed, counts.blocks, counts.candidates):
@@ -61,7 +61,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     queue = type("Queue", (list,), {"failing": 0})()
     part = SimpleNamespace(name="node", queue=queue, writes=0, in_sync=True)
     collection = SimpleNamespace(counts=counts, released=0, nodes_held=0)
-    text = generate_latest(own).decode() + generate_latest(REGISTRY).decode()
+    text = own.page().decode() + REGISTRY.page().decode()
     known = cast("Collection", collection)
     text += controllers.metrics.render(works=True, parts=[part], collection=known).decode()
     with make_world(tmp_path_factory.mktemp("world")) as world:

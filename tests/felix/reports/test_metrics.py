@@ -8,7 +8,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from felix.dataplane.rules.backend_mode import NATIVE
-from felix.reports.prometheus_text import Figure, text
+from libcalico.process.prometheus_text import Figure, text
 from tests.felix.world import METRICS_PORT, NODE, World
 from tests.support.patience import wait_for
 

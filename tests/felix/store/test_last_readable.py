@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from felix.agent import Agent, Paths
 from felix.calc.last_readable import LastReadable, Remembered
 from felix.reports.metrics import of_unreadable
-from felix.reports.prometheus_text import text
 from libcalico.datastore.etcd.entries import entry_of
 from libcalico.datastore.interface import Entry
 from libcalico.datastore.syncer import SyncBatch, Update
 from libcalico.model import Key, ResourceKey
+from libcalico.process.prometheus_text import text
 from tests.felix.stage import Stage, allow, conditions_of, make_stage
 from tests.felix.store.test_readable_store import written as written_by
 from tests.felix.world import RESOURCES, Pod
