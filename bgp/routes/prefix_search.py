@@ -6,8 +6,8 @@ from collections.abc import Collection
 
 from bgp.speaker.interface import IPNetwork
 
-_WALK = 256
-"""Networks of at most so many addresses are looked up piece by piece, larger ones searched."""
+_PER_ADDRESS = 8
+"""To look a network's pieces up costs as much as looking at so many prefixes for each address."""
 
 
 def lies_in(prefix: IPNetwork, network: IPNetwork) -> bool:
@@ -23,8 +23,11 @@ def lies_in(prefix: IPNetwork, network: IPNetwork) -> bool:
 
 
 def inside(prefixes: Collection[IPNetwork], network: IPNetwork) -> list[IPNetwork]:
-    """The prefixes that are `network` or lie inside it."""
-    if network.num_addresses > _WALK:
+    """The prefixes that are `network` or lie inside it.
+
+    Its pieces are looked up one by one where the prefixes are many.
+    """
+    if network.num_addresses * _PER_ADDRESS > len(prefixes):
         return [prefix for prefix in prefixes if lies_in(prefix, network)]
     lengths = range(network.prefixlen, network.max_prefixlen + 1)
     return [

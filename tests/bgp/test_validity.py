@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from bgp.cluster.view import ClusterView
 from bgp.routes.bestpath import Candidate
+from bgp.routes.prefix_search import inside
 from bgp.routes.validity import Facts, doubt, neighbours_of, refusal
 from bgp.speaker.interface import IPNetwork
 from tests.bgp.make import block, claim, net, path, source, view_of
@@ -166,3 +167,13 @@ def test_nobody_takes_own_blocks(prefix: IPNetwork, sent: Candidate) -> None:
     if sent.source.in_cluster:
         assert prefix.prefixlen
         assert view.ownership.owners(prefix) == {sent.source.node}
+
+
+def test_what_lies_inside_is_found_among_few_and_many() -> None:
+    """Beside a thousand prefixes a network's pieces are looked up, beside few all are looked at."""
+    within = {net("10.65.1.4/30"), net("10.65.1.6/31"), net("10.65.1.7/32")}
+    near = {net("10.65.1.0/29"), net("10.65.1.8/30"), net("fd00::a41:104/126"), net("0.0.0.0/0")}
+    crowd = {net(f"10.66.{number // 250}.{number % 250}/32") for number in range(1000)}
+    for others in (set(), near, near | crowd):
+        assert set(inside(within | others, net("10.65.1.4/30"))) == within
+        assert inside(others, net("10.65.1.4/30")) == []
