@@ -299,7 +299,7 @@ class Agent:
             }
         )
         self._set_own()
-        self.metrics.refused.set(len(plan.refused))
+        self.metrics.refused = len(plan.refused)
         definitions = [each.peer for each in ordered]
         if definitions != [each.peer for each in old]:
             log.info("peers", extra={"count": len(ordered)})
@@ -411,7 +411,7 @@ class Agent:
         if isinstance(message, node_api.RefusedPath):
             self.felix.refuse(message.prefix, message.reason)
             if message.reason:
-                self.metrics.felix_refused.inc()
+                self.metrics.felix_refused += 1
             self.writer.changed()
         elif isinstance(message, node_api.Borrowed | node_api.BorrowedEnd):
             if self.felix.borrow(self.view, message) and self.in_sync:

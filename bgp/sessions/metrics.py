@@ -1,91 +1,117 @@
-"""Prometheus metrics of this process, served on its health port under `/metrics`.
+"""Metrics of this process, served on its health port under `/metrics`. Names: `calico_bgp_`.
 
+What happens is only counted, and figures are made when a page is asked for: a node that starts
+beside a hundred others tells its state many times before anybody looks.
 Tested in tests/bgp/test_report.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from typing import Literal
 
 from bgp.sessions.status import PeerEntry
-from libcalico.process.counters import REGISTRY, Counter, Gauge, Registry
+from libcalico.process.counters import REGISTRY, Registry
+from libcalico.process.prometheus_text import Figure, Kind
+
+PREFIX = "calico_bgp_"
+Field = Literal["received", "sent", "stale", "refused"]
+
+_OF_A_PEER: tuple[tuple[str, str, Field], ...] = (
+    ("paths_received", "Paths by peer", "received"),
+    ("paths_sent", "Routes offered, by peer", "sent"),
+    ("paths_stale", "Paths kept by graceful restart", "stale"),
+    ("paths_refused", "Paths not taken, by peer", "refused"),
+)
+_Labelled = tuple[Mapping[str, str], float]
 
 
 class Metrics:
-    """One set a registry; names begin with `calico_bgp_`."""
+    """What is counted since the start, and the state as it was told last.
 
-    def __init__(self, where: Registry = REGISTRY) -> None:
-        self._peers = Gauge("calico_bgp_peers", "Peers by state", ["state"], registry=where)
-        self._received = Gauge(
-            "calico_bgp_paths_received", "Paths by peer", ["peer"], registry=where
-        )
-        of_peer = ["peer", "type", "asn"]
-        self._up = Gauge(
-            "calico_bgp_peer_up", "Whether the session is Established", of_peer, registry=where
-        )
-        self._since = Gauge(
-            "calico_bgp_peer_since_seconds",
-            "When the session came up or went down, in seconds since the epoch",
-            ["peer"],
-            registry=where,
-        )
-        self._cause = Gauge(
-            "calico_bgp_peer_cause",
-            "Why a session does not come up: 1 for the cause that was found",
-            ["peer", "cause"],
-            registry=where,
-        )
-        self._sent = Gauge(
-            "calico_bgp_paths_sent", "Routes offered, by peer", ["peer"], registry=where
-        )
-        self._stale = Gauge(
-            "calico_bgp_paths_stale", "Paths kept by graceful restart", ["peer"], registry=where
-        )
-        self._not_taken = Gauge(
-            "calico_bgp_paths_refused", "Paths not taken, by peer", ["peer"], registry=where
-        )
-        self.peer_ups = Counter(
-            "calico_bgp_peer_ups", "Sessions established, by peer", ["peer"], registry=where
-        )
-        self._prefixes = Gauge("calico_bgp_prefixes", "Prefixes with a path", registry=where)
-        self._rejected = Gauge(
-            "calico_bgp_paths_rejected", "Paths refused so far (loops)", registry=where
-        )
-        self.refused = Gauge("calico_bgp_peerings_refused", "Peerings not held", registry=where)
-        self.ups = Counter("calico_bgp_session_ups", "Sessions established", registry=where)
-        self.downs = Counter(
-            "calico_bgp_session_downs", "Sessions lost, by reason", ["reason"], registry=where
-        )
-        self.speaker_restarts = Counter(
-            "calico_bgp_speaker_restarts", "Ends of the speaker", registry=where
-        )
-        self.felix_refused = Counter(
-            "calico_bgp_felix_refused", "Paths that felix did not take", registry=where
-        )
+    `refused`: peerings not held. `felix_refused`: paths that felix did not take. `downs` is by
+    reason, `peer_ups` by peer.
+    """
+
+    name = PREFIX
+
+    def __init__(self, registry: Registry = REGISTRY) -> None:
+        self.ups = self.speaker_restarts = self.felix_refused = self.refused = 0
+        self.downs: Counter[str] = Counter()
+        self.peer_ups: Counter[str] = Counter()
+        self._peers: Sequence[PeerEntry] = ()
+        self._prefixes = self._rejected = 0
+        registry.add(self)
 
     def forget(self, peer: str) -> None:
-        """A peering is no more: its counters go with it."""
-        self.peer_ups.remove(peer)
+        """A peering is no more: its counter goes with it."""
+        self.peer_ups.pop(peer, None)
 
-    def tell(self, peers: Iterable[PeerEntry], prefixes: int, rejected: int) -> None:
-        """The gauges, from the status of the peers."""
-        counts = {"up": 0, "start": 0}
-        each_peer = (self._received, self._sent, self._stale, self._not_taken, self._since)
-        for gauge in (*each_peer, self._up, self._cause):
-            gauge.clear()
-        for peer in peers:
-            counts[peer["state"]] += 1
-            name = peer["address"]
-            self._received.set(peer["received"], name)
-            self._sent.set(peer["sent"], name)
-            self._stale.set(peer["stale"], name)
-            self._not_taken.set(peer["refused"], name)
-            self._since.set(datetime.fromisoformat(peer["since"]).timestamp(), name)
-            self._up.set(peer["state"] == "up", name, peer["type"], str(peer["asn"]))
-            if peer["cause"]:
-                self._cause.set(1, name, peer["cause"])
-        for state, count in counts.items():
-            self._peers.set(count, state)
-        self._prefixes.set(prefixes)
-        self._rejected.set(rejected)
+    def tell(self, peers: Sequence[PeerEntry], prefixes: int, rejected: int) -> None:
+        """The state now. `rejected`: paths refused so far because they are loops."""
+        self._peers, self._prefixes, self._rejected = peers, prefixes, rejected
+
+    def figures(self) -> Iterator[Figure]:
+        """All metrics as of now (`counters.Source`)."""
+        yield from self._of_peers()
+        yield from self._of_the_node()
+
+    def _of_peers(self) -> Iterator[Figure]:
+        peers = self._peers
+        for name, text, field in _OF_A_PEER:
+            yield from _all(name, text, (({"peer": one["address"]}, one[field]) for one in peers))
+        up = (
+            ({"asn": f"{one['asn']}", "peer": one["address"], "type": one["type"]}, _is_up(one))
+            for one in peers
+        )
+        yield from _all("peer_up", "Whether the session is Established", up)
+        since = (
+            ({"peer": one["address"]}, datetime.fromisoformat(one["since"]).timestamp())
+            for one in peers
+        )
+        yield from _all(
+            "peer_since_seconds",
+            "When the session came up or went down, in seconds since the epoch",
+            since,
+        )
+        yield from _all(
+            "peer_cause",
+            "Why a session does not come up: 1 for the cause that was found",
+            (({"cause": p["cause"], "peer": p["address"]}, 1.0) for p in peers if p["cause"]),
+        )
+
+    def _of_the_node(self) -> Iterator[Figure]:
+        states = Counter(one["state"] for one in self._peers)
+        by_state = (({"state": state}, states[state]) for state in ("up", "start"))
+        yield from _all("peers", "Peers by state", by_state)
+        yield _one("prefixes", "Prefixes with a path", self._prefixes)
+        yield _one("paths_rejected", "Paths refused so far (loops)", self._rejected)
+        yield _one("peerings_refused", "Peerings not held", self.refused)
+        yield _one("session_ups_total", "Sessions established", self.ups, "counter")
+        yield _one(
+            "speaker_restarts_total", "Ends of the speaker", self.speaker_restarts, "counter"
+        )
+        refused = self.felix_refused
+        yield _one("felix_refused_total", "Paths that felix did not take", refused, "counter")
+        downs = (({"reason": reason}, count) for reason, count in list(self.downs.items()))
+        yield from _all("session_downs_total", "Sessions lost, by reason", downs, "counter")
+        ups = (({"peer": peer}, count) for peer, count in list(self.peer_ups.items()))
+        yield from _all("peer_ups_total", "Sessions established, by peer", ups, "counter")
+
+
+def _is_up(peer: PeerEntry) -> float:
+    return float(peer["state"] == "up")
+
+
+def _one(name: str, text: str, value: float, kind: Kind = "gauge") -> Figure:
+    return Figure(PREFIX + name, text, value, kind)
+
+
+def _all(
+    name: str, text: str, labelled: Iterable[_Labelled], kind: Kind = "gauge"
+) -> Iterator[Figure]:
+    yield Figure(PREFIX + name, text, 0, kind, typed=True)
+    for labels, value in labelled:
+        yield Figure(PREFIX + name, text, value, kind, labels=labels)

@@ -131,8 +131,8 @@ class Sessions:
         status = self.status.setdefault(event.peer, PeerStatus(""))
         status.session = self._begun
         status.change(ESTABLISHED)
-        self._metrics.ups.inc()
-        self._metrics.peer_ups.inc(str(event.peer))
+        self._metrics.ups += 1
+        self._metrics.peer_ups[str(event.peer)] += 1
         log.info("session up", extra={"peer": event.peer})
 
     def _know(self, address: IPAddress) -> None:
@@ -170,7 +170,7 @@ class Sessions:
     def _on_down(self, event: PeerDown, now: float) -> None:
         self._silent(event.peer)
         self._act(self.helper.down(event.peer, event.reason, now))
-        self._metrics.downs.inc(event.reason.value)
+        self._metrics.downs[event.reason.value] += 1
         planned = self.planned.get(event.peer)
         level = logging.INFO if planned is None else logging.WARNING
         log.log(level, "session down: %s", event.detail, extra={"peer": event.peer})
@@ -190,7 +190,7 @@ class Sessions:
         self.speaker_up, self.speaker_idle = False, event.idle
         self._spoken.clear()
         if not event.idle:
-            self._metrics.speaker_restarts.inc()
+            self._metrics.speaker_restarts += 1
             log.warning("the speaker is down: %s", event.detail)
         self._act(self.helper.speaker_down(now))
         for address in self.status.keys() - self.planned.keys():

@@ -53,7 +53,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     """Names of samples, as felix with a pod, and the code of the other processes, serve them."""
     own = Registry()
     bgp = Metrics(own)
-    bgp.peer_ups.inc("peer")
+    bgp.peer_ups["peer"] += 1
     assert cni.socket.trace.CALLS, (cni.server.collection.SWEEPS, cni.server.restore.LOST)
     counts = Counts(sizes={"pool": 64})
     for one in (counts.in_use, counts.borrowed, counts.blocks, counts.candidates):
