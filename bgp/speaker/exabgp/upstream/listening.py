@@ -9,7 +9,7 @@ test_sessions.py.
 from __future__ import annotations
 
 import socket
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 from exabgp.logger import log
 from exabgp.protocol.family import AFI
@@ -36,16 +36,19 @@ class _Sockets:
 
     `keys`: of each family, the key of each peer. `anywhere`: the ports, each with its family, that
     are open on all addresses. `refused`: of each family, the peers whose key the kernel refused.
+    `names`: ExaBGP's name of each peer, by its address.
     """
 
     def __init__(self) -> None:
         self.keys: dict[Afi, dict[str, tuple[str, bool]]] = {}
         self.anywhere: set[tuple[Afi, int]] = set()
         self.refused: dict[Afi, set[str]] = {}
+        self.names: dict[str, str] = {}
 
-    def configure(self, neighbors: Collection[Neighbor], served: Collection[Neighbor]) -> set[Afi]:
+    def configure(self, named: Mapping[str, Neighbor], served: Collection[Neighbor]) -> set[Afi]:
         """Take a configuration. Returns the families whose sockets may stay: of equal keys."""
-        before = dict(self.keys)
+        before, neighbors = dict(self.keys), named.values()
+        self.names = {each["peer-address"].top(): name for name, each in named.items()}
         self.keys.update((family, _keys(neighbors, family)) for family in (AFI.ipv4, AFI.ipv6))
         same = {family for family in before if self.keys[family] == before[family]}
         for family in before.keys() - same:
@@ -129,7 +132,7 @@ def sockets_for_all(sockets: _Sockets) -> None:
       drops the SYN-ACK of a socket that leaves it at the kernel's 64.
     - The option `listen-any` listens on all addresses. Peers of the same port share that socket:
       none can be bound to an address beside it. Who may come to which address is not changed
-      (`arrivals_on_all_addresses`).
+      (`arrivals`).
 
     Upstream: a key is never removed; handshakes are answered with the kernel's TTL; no option
         listens on all addresses.
@@ -138,8 +141,8 @@ def sockets_for_all(sockets: _Sockets) -> None:
     """
 
     def for_neighbors(self: Reactor) -> bool:
-        neighbors = self.configuration.neighbors.values()
-        served = [each for each in neighbors if each["listen"]]
+        neighbors = self.configuration.neighbors
+        served = [each for each in neighbors.values() if each["listen"]]
         refused_before = sockets.all_refused()
         same = sockets.configure(neighbors, served)
         # Closed first: an address cannot be bound beside the wildcard of the same port.
@@ -170,31 +173,44 @@ def sockets_for_all(sockets: _Sockets) -> None:
     loop.Reactor._listen_for_neighbors = for_neighbors
 
 
-def arrivals_on_all_addresses(sockets: _Sockets) -> None:
-    """A connection is taken as one to the peer's own address, where the option `listen-any` is.
+def arrivals(sockets: _Sockets) -> None:
+    """A connection is the peer's that it comes from: found by its address, beside however many.
 
-    One of a peer whose key the kernel refused is closed: the socket has no key to hold it to.
+    It comes to the peer's own address or, with the option `listen-any`, to any. One of a peer
+    whose key the kernel refused is closed: the socket has no key to hold it to.
 
-    Upstream: it compares the address of arrival with the peer's own.
+    Upstream: each connection is compared with every peer, for which addresses are made anew; and
+        it is no peer's that comes to another address.
     Fails without it: test_keys.py,
         test_a_key_that_the_kernel_has_no_room_for_costs_its_peer_alone.
-    Remove when: the configuration can listen on all addresses for one peer.
+    Remove when: ExaBGP finds a peer by its address, and the configuration can listen on all
+        addresses for one peer.
     """
-    arrivals = listener.Listener._connected
 
-    def connected(self: Listener) -> Iterator[Connection]:
-        for connection in arrivals(self):
+    def new_connections(self: Listener) -> Iterator[None]:
+        yield None
+        reactor = self._reactor
+        if not self.serving:
+            return
+        for connection in self._connected():
             if connection.local in sockets.refused.get(connection.afi, ()):
                 connection.close()
                 continue
-            for key in self._reactor.peers():
-                neighbor = self._reactor.neighbor(key)
-                same = str(neighbor["peer-address"]) == str(connection.local)
-                if same and "listen-any" in options(neighbor):
-                    connection.peer = neighbor["local-address"].top()
-            yield connection
+            key = sockets.names.get(connection.local, "")
+            peer = reactor._peers.get(key)
+            if peer is not None and _is_for(peer.neighbor, connection):
+                connection.peer = peer.neighbor["local-address"].top()
+                listener.set_accepted_ttl(connection, peer.neighbor)
+                reactor.handle_connection(key, connection)
+                continue
+            refusal = connection.notification(6, 3, "no session configured for the peer")
+            reactor.asynchronous.schedule(connection.local, "sending notification (6,3)", refusal)
 
-    listener.Listener._connected = connected
+    listener.Listener.new_connections = new_connections
+
+
+def _is_for(neighbor: Neighbor, connection: Connection) -> bool:
+    return connection.peer == neighbor["local-address"].top() or "listen-any" in options(neighbor)
 
 
 def _keys(neighbors: Collection[Neighbor], family: Afi) -> dict[str, tuple[str, bool]]:
@@ -221,4 +237,4 @@ def apply() -> None:
     keys_before_listening(sockets)
     least_ttl_of_a_connection()
     sockets_for_all(sockets)
-    arrivals_on_all_addresses(sockets)
+    arrivals(sockets)
