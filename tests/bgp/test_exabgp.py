@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import subprocess
+import sys
 from ipaddress import ip_address
 from pathlib import Path
 from types import SimpleNamespace
@@ -75,6 +77,21 @@ def test_a_key_is_never_logged() -> None:
     assert child_command.readable(b'md5-password "c2VjcmV0" is wrong') != ""
     assert "c2VjcmV0" not in child_command.readable(b'md5-password "c2VjcmV0" is wrong')
     assert child_command.readable(b"bound \xff") == "bound \ufffd"
+
+
+def test_exabgp_starts_without_what_it_never_uses() -> None:
+    """Neither a debugger nor an event loop; who imports one later has the real one."""
+    program = (
+        "import sys\n"
+        "from bgp.speaker.exabgp import launch\n"
+        "from bgp.speaker.exabgp.upstream.unused import NAMES\n"
+        "launch.load('server')\n"
+        "print(*({*NAMES, 'ssl', 'concurrent.futures'} & set(sys.modules)), 'loaded')\n"
+        "import asyncio\n"
+        "asyncio.run(asyncio.sleep(0))\n"
+    )
+    done = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("loaded\n", "")
 
 
 def test_a_connection_that_is_closed_brings_no_open() -> None:

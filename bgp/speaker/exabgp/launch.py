@@ -19,12 +19,15 @@ Tested in tests/bgp/test_exabgp.py.
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import resource
 import signal
 import socket
 import struct
 import sys
+from collections.abc import Callable
+from importlib import import_module
 
 _PR_SET_DUMPABLE = 4
 _PR_SET_PDEATHSIG, _PR_SET_KEEPCAPS, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 1, 8, 24, 38
@@ -84,15 +87,30 @@ def main() -> None:
         setproctitle("exabgp")
     except ImportError:
         pass
-    from bgp.speaker.exabgp.upstream import patches, signals
+    exabgp = load(action)
+    socket.getfqdn = lambda name="": name or socket.gethostname()
+    sys.argv = ["exabgp", configuration]
+    sys.exit(exabgp())
 
+
+def load(action: str) -> Callable[[], int | None]:
+    """ExaBGP's program for this action, put right.
+
+    What imports make stays to the end: looking for garbage in it is a tenth of the start.
+    """
+    gc.disable()
+    from bgp.speaker.exabgp.upstream import unused
+
+    with unused.left_out():
+        from bgp.speaker.exabgp.upstream import patches, signals
+
+        program = import_module(f"exabgp.application.{action}")
     patches.apply()
     signals.quiet()
-    socket.getfqdn = lambda name="": name or socket.gethostname()
-    sys.argv = ["exabgp", action, configuration]
-    from exabgp.application.main import main as exabgp  # type: ignore[import-untyped]
-
-    sys.exit(exabgp())
+    gc.freeze()
+    gc.enable()
+    main: Callable[[], int | None] = program.main
+    return main
 
 
 if __name__ == "__main__":
