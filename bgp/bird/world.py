@@ -45,10 +45,8 @@ class ShownRoute:
 class World(Shape):
     """The state to show, of one family. No method may take long."""
 
+    version: str
     family: int
-
-    @property
-    def version(self) -> str: ...
 
     def now(self) -> datetime: ...
     def status(self) -> Iterable[tuple[str, str]]:

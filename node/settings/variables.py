@@ -90,7 +90,7 @@ VARIABLES = (
         "CALICO_ROUTER_ID",
         "the IPv4 address",
         "an IPv4 address, or `hash`: made of the node's name",
-        "bgp.main",
+        "bgp.serving",
     ),
     Variable(
         "CALICO_K8S_NODE_REF",
@@ -153,7 +153,7 @@ VARIABLES = (
         "CALICO_BGP_*, CALICO_ADVERTISE_CLUSTER_IPS",
         "",
         "the speaker ([bgp.md](bgp.md))",
-        "bgp.main",
+        "bgp.serving",
     ),
     Variable(
         "CALICO_BIRD_CTL_DIR",

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bgp import main
+from bgp import serving
 from bgp.agent.agent import SpeakerBroken
 from bgp.agent.saved_decisions import SavedDecisions
 from bgp.speaker.interface import DownReason, PeerDown, SpeakerDown, SpeakerFailed, SpeakerUp
@@ -188,15 +188,15 @@ async def test_what_cannot_be_read_is_a_condition() -> None:
 @pytest.mark.parametrize("text", ["2", "0", "x", "65536", "-9"])
 async def test_bad_hold_time(text: str) -> None:
     with pytest.raises(InvalidValue, match="CALICO_BGP_HOLD_TIME"):
-        main.settings({"CALICO_BGP_HOLD_TIME": text})
+        serving.settings({"CALICO_BGP_HOLD_TIME": text})
 
 
 async def test_settings_and_name(tmp_path: Path) -> None:
-    assert main.settings({}).hold_time == 90
-    assert main.settings({"CALICO_BGP_HOLD_TIME": "9"}).hold_time == 9
-    assert await main.node_name({"NODENAME": " n1 "}) == "n1"
+    assert serving.settings({}).hold_time == 90
+    assert serving.settings({"CALICO_BGP_HOLD_TIME": "9"}).hold_time == 9
+    assert await serving.node_name({"NODENAME": " n1 "}) == "n1"
     file = tmp_path / "nodename"
-    waiting = asyncio.create_task(main.node_name({}, file))
+    waiting = asyncio.create_task(serving.node_name({}, file))
     await asyncio.sleep(0.05)
     file.write_text("n7\n")
     assert await asyncio.wait_for(waiting, HANG) == "n7"
@@ -205,14 +205,14 @@ async def test_settings_and_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["10.0.0.300", "fd00::1", "hush"])
 async def test_a_wrong_router_id_is_refused_at_the_start(text: str) -> None:
     with pytest.raises(InvalidValue, match="CALICO_ROUTER_ID"):
-        main.settings({"CALICO_ROUTER_ID": text})
+        serving.settings({"CALICO_ROUTER_ID": text})
 
 
 @pytest.mark.parametrize("text", ["0", "65536", "http"])
 async def test_a_wrong_health_port_is_refused_at_the_start(text: str) -> None:
     with pytest.raises(InvalidValue, match="CALICO_BGP_HEALTH_PORT"):
-        main.health_port({"CALICO_BGP_HEALTH_PORT": text})
-    assert main.health_port({}) == 9097
+        serving.health_port({"CALICO_BGP_HEALTH_PORT": text})
+    assert serving.health_port({}) == 9097
 
 
 BORROWED = Borrowed("10.65.2.0/26", {"10.65.2.7": "n1", "10.65.2.8": "n3"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ipaddress import ip_address
 from pathlib import Path
 
-from bgp import main
+from bgp import serving
 from bgp.cluster.kubernetes import ServiceTable
 from bgp.cluster.services import Endpoint
 from bgp.peering.kubernetes_passwords import KubernetesPasswords, namespace
@@ -70,11 +70,11 @@ def test_services_and_their_slices() -> None:
 
 
 def test_where_passwords_are_found(tmp_path: Path) -> None:
-    assert isinstance(main.passwords({}), FilePasswords)
+    assert isinstance(serving.passwords({}), FilePasswords)
     pod = {"KUBERNETES_SERVICE_HOST": "10.96.0.1"}
-    assert isinstance(main.passwords(pod), KubernetesPasswords)
+    assert isinstance(serving.passwords(pod), KubernetesPasswords)
     files = {**pod, "CALICO_BGP_PASSWORD_DIR": str(tmp_path)}
-    assert isinstance(main.passwords(files), FilePasswords)
+    assert isinstance(serving.passwords(files), FilePasswords)
     assert namespace({"NAMESPACE": "calico-system"}) == "calico-system"
     assert namespace({}, tmp_path / "none") == "kube-system"
     (tmp_path / "namespace").write_text("calico\n")

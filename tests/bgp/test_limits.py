@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bgp import main
+from bgp import serving
 from bgp.speaker.exabgp import protocol
 from bgp.speaker.exabgp.session import Penalties, Session
 from bgp.speaker.exabgp.speaker import ExaBGPSpeaker
@@ -97,11 +97,11 @@ def test_a_second_session_before_exabgp_is_told_is_no_second_table(tmp_path: Pat
 
 def test_the_limit_can_be_chosen() -> None:
     """CALICO_BGP_MAX_PREFIXES; 0 is no limit."""
-    assert main.settings({}).max_prefixes == 200_000
-    assert main.settings({"CALICO_BGP_MAX_PREFIXES": "0"}).max_prefixes == 0
+    assert serving.settings({}).max_prefixes == 200_000
+    assert serving.settings({"CALICO_BGP_MAX_PREFIXES": "0"}).max_prefixes == 0
     for wrong in ("-1", "many", "4294967296"):
         with pytest.raises(InvalidValue, match="CALICO_BGP_MAX_PREFIXES"):
-            main.settings({"CALICO_BGP_MAX_PREFIXES": wrong})
+            serving.settings({"CALICO_BGP_MAX_PREFIXES": wrong})
 
 
 def test_pauses_grow() -> None:

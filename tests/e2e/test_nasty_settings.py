@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bgp import idle
-from bgp import main as bgp
+from bgp import serving as bgp
 from bgp.bird import birdctl
 from calicoctl import documents
 from cni.install import configuration

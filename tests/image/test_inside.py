@@ -126,7 +126,7 @@ def test_the_installer_gives_a_node_its_plugins(node: Unpacked) -> None:
 def test_python_finds_its_byte_code(node: Unpacked) -> None:
     """A read-only root keeps none, so it lies in the image: for all of ours and of Debian's."""
     program = (
-        "import sys, node.main, felix.main, bgp.main, cni.main\n"
+        "import sys, node.main, felix.main, bgp.serving, cni.main\n"
         "for m in list(sys.modules.values()):\n"
         "    f, c = getattr(m, '__file__', None), getattr(m, '__cached__', None)\n"
         "    if f and f.endswith('.py') and c:\n"

@@ -75,7 +75,7 @@ def test_every_program_of_a_node_has_the_one_rule() -> None:
             text = path.read_text()
             if "apiconfig" in text and ("from_environment(" in text or "load(None" in text):
                 others.append(str(path.relative_to(root)))
-    readers = [Path("felix/agent.py"), Path("bgp/main.py"), Path("cni/main.py")]
+    readers = [Path("felix/agent.py"), Path("bgp/serving.py"), Path("cni/main.py")]
     assert all("apiconfig.of_node(" in (root / each).read_text() for each in readers)
     assert others == []
 

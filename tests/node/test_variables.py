@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bgp.main import settings as bgp_settings
+from bgp.serving import settings as bgp_settings
 from cni.server.daemon import settings_from as cni_settings
 from felix.config.parameters import PARAMETERS
 from libcalico import apiconfig

@@ -59,7 +59,7 @@ MARK = ResourceKey("IPPool", "pool")
 """All processes hear of it."""
 FOLLOWED = {
     "bgp/agent/report.py": ["[Selection(KIND)]"],
-    "bgp/main.py": ["selections()"],
+    "bgp/serving.py": ["selections()"],
     "cni/node/cluster.py": ["[*(Selection(family) for family in FAMILIES), *own]"],
     "felix/agent.py": ["selections()"],
     "node/start/own_node.py": ["[Selection('Node', host=self._name), own]"],
