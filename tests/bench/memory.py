@@ -3,7 +3,7 @@
 `calico-node run` on a real kube-apiserver (`./run k8s binaries`), with a neighbour that does not
 answer, and no pods. JSON: `results.NAME` = {pss_mib, rss_mib} of each process, and `total_pss_mib`:
 pages that programs share count once (`man 5 proc`, smaps_rollup), also where other processes have
-them. `python` is ExaBGP's relay. What felix runs for a moment is left out.
+them. What felix runs for a moment is left out.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _programs(node: int) -> dict[str, int]:
     for pid, parent, name in rows:
         if int(pid) == node or int(parent) in below:
             below.add(int(pid))
-            if name in PROGRAMS or name.startswith("python"):
+            if name in PROGRAMS:
                 found[name] = int(pid)
     return found
 

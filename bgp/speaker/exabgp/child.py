@@ -1,27 +1,28 @@
 """One running ExaBGP: started, heard, killed. Nothing is decided here.
 
-The chain of lives: agent -> exabgp -> relay. Each is killed by the kernel when the one
-before it dies, and the agent kills the rest when one behind it dies, so there is never a
-half-alive pair (BGP-1).
+The kernel kills ExaBGP when the agent dies, and the agent hears of ExaBGP's end by its pipes, so
+there is never a half-alive pair (BGP-1).
 
 ExaBGP writes to its pipe with blocking writes: a reader that waits stops its keepalives,
 and the peers drop our routes when the hold time ends. So a thread reads, and only reads:
 lines go to the event loop in batches, and the thread does not wait for the loop (BGP-2).
 
 Invariants (tests/bgp/test_exabgp.py):
-  BGP-1  Agent, ExaBGP and relay end together: no part of the pair lives on without the others.
+  BGP-1  Agent and ExaBGP end together: neither lives on without the other.
   BGP-2  The thread that reads ExaBGP's pipe never waits for the event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import logging
 import os
 import select
-import socket
 import subprocess
+import sys
+import termios
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -30,7 +31,7 @@ from bgp.speaker.exabgp import child_command
 from bgp.speaker.exabgp.child_command import START_TIMEOUT, readable
 from bgp.speaker.exabgp.portions import Portions
 from libcalico.errors import MuslinError
-from libcalico.process import tasks
+from libcalico.process.waiting import set_within
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +58,6 @@ class Child:
         self._admit = admit
         self._loop = asyncio.get_running_loop()
         self._to_exabgp = self._from_exabgp = self._log_fd = -1
-        self._agent: socket.socket | None = None
         self._ended = asyncio.Event()
         self.heard = 0
 
@@ -70,99 +70,78 @@ class Child:
     async def start(
         cls,
         configuration: Path,
-        socket_path: Path,
         uid: int,
         on_lines: OnLines,
         on_end: OnEnd,
         admit: Admit = list,
     ) -> Child:
-        """Start ExaBGP and take over its pipes.
+        """Start ExaBGP, and wait until it listens.
 
-        `on_lines(api lines, log lines)` is called on the loop; `on_end` once, when the chain
-        of processes is broken. Raises `ChildFailed` with ExaBGP's last words.
+        `on_lines(api lines, log lines)` is called on the loop; `on_end` once, when ExaBGP ended.
+        Raises `ChildFailed` with ExaBGP's last words.
         """
+        commands, to_exabgp = os.pipe()
+        from_exabgp, lines = os.pipe()
         log_read, log_write = os.pipe()
-        listener = _listen(socket_path, uid)
         try:
             process = await asyncio.create_subprocess_exec(
-                *child_command.command("server", configuration, uid),
+                *child_command.command("server", configuration, uid, (commands, lines)),
                 stdin=subprocess.DEVNULL,
                 stdout=log_write,
                 stderr=log_write,
+                pass_fds=(commands, lines),
                 env=child_command.environment(),
             )
-        except OSError as error:
-            os.close(log_read)
-            listener.close()
-            raise ChildFailed(f"exabgp cannot be started: {error}") from error
-        finally:
-            os.close(log_write)
-        child = cls(process, on_lines, on_end, admit)
-        child._log_fd = log_read
-        try:
-            await child._take_over(listener)
         except BaseException as error:
-            await child._abort()
-            if isinstance(error, (TimeoutError, OSError)):
-                words = _drain(log_read)
-                raise ChildFailed(f"exabgp did not start: {words or error}") from error
+            _close(to_exabgp, from_exabgp, log_read)
+            if isinstance(error, OSError):
+                raise ChildFailed(f"exabgp cannot be started: {error}") from error
             raise
         finally:
-            listener.close()
-            if child._agent is None:
-                os.close(log_read)
+            _close(commands, lines, log_write)
+        child = cls(process, on_lines, on_end, admit)
+        child._to_exabgp, child._from_exabgp, child._log_fd = to_exabgp, from_exabgp, log_read
+        try:
+            await child._listens()
+        except BaseException as error:
+            await child._abort()
+            words = _drain(log_read)
+            _close(to_exabgp, from_exabgp, log_read)
+            if isinstance(error, TimeoutError):
+                raise ChildFailed(f"exabgp did not start: {words or error}") from error
+            raise
         child._watch()
         return child
 
-    async def _take_over(self, listener: socket.socket) -> None:
-        exited = tasks.start(self._process.wait(), "end of exabgp")
-        accepted = tasks.start(self._loop.sock_accept(listener), "start of exabgp")
-        try:
-            await asyncio.wait(
-                {exited, accepted}, timeout=START_TIMEOUT, return_when=asyncio.FIRST_COMPLETED
-            )
-            if not accepted.done():
-                raise TimeoutError(
-                    f"exit {self._process.returncode}" if exited.done() else "no API process"
-                )
-            agent, _ = accepted.result()
-        finally:
-            accepted.cancel()
-            exited.cancel()
-        agent.settimeout(START_TIMEOUT)
-        _, descriptors, _, _ = await self._loop.run_in_executor(
-            None, socket.recv_fds, agent, 64, 2, 0
-        )
-        if len(descriptors) != 2:
-            agent.close()
-            raise OSError("the relay passed no pipes")
-        agent.setblocking(False)
-        self._agent = agent
-        self._from_exabgp, self._to_exabgp = descriptors
-        try:
+    async def _listens(self) -> None:
+        """Until it says its first line. Raises `TimeoutError`."""
+        with contextlib.suppress(OSError):  # a smaller pipe is only slower
             fcntl.fcntl(self._from_exabgp, fcntl.F_SETPIPE_SZ, _PIPE_SIZE)
-        except OSError:
-            pass  # a smaller pipe is only slower
+        spoke = asyncio.Event()
+        self._loop.add_reader(self._from_exabgp, spoke.set)
+        try:
+            await set_within(spoke, START_TIMEOUT)
+        finally:
+            self._loop.remove_reader(self._from_exabgp)
+        if not spoke.is_set():
+            raise TimeoutError(f"it said nothing within {START_TIMEOUT:g} s")
+        if not _holds(self._from_exabgp):
+            raise TimeoutError(f"exit {await self._process.wait()}")
 
     def _watch(self) -> None:
         threading.Thread(target=self._read, name="exabgp-reader", daemon=True).start()
 
     def _read(self) -> None:
-        """The reader thread: lines to the loop, until any of the three ends (BGP-2)."""
-        agent = self._agent
-        assert agent is not None
+        """The reader thread: lines to the loop, until ExaBGP ends (BGP-2)."""
         rest = {self._from_exabgp: b"", self._log_fd: b""}
         poller = select.poll()
-        for descriptor in (*rest, agent.fileno()):
+        for descriptor in rest:
             poller.register(descriptor, select.POLLIN)
         try:
             alive = True
             while alive:
                 lines: dict[int, list[bytes]] = {descriptor: [] for descriptor in rest}
                 for descriptor, _ in poller.poll():
-                    if descriptor not in rest:
-                        alive = False  # the relay never speaks: this is its end
-                        continue
                     try:
                         data = os.read(descriptor, 1 << 18)
                     except OSError:
@@ -191,11 +170,8 @@ class Child:
     def _finish(self) -> None:
         self._kill()
         self._said.finish()
-        for descriptor in (self._from_exabgp, self._to_exabgp, self._log_fd):
-            os.close(descriptor)
+        _close(self._from_exabgp, self._to_exabgp, self._log_fd)
         self._to_exabgp = -1
-        if self._agent is not None:
-            self._agent.close()
         self._ended.set()
         self._on_end()
 
@@ -232,16 +208,14 @@ class Child:
         await self._process.wait()
 
 
-def _listen(path: Path, uid: int) -> socket.socket:
-    path.unlink(missing_ok=True)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-    listener.bind(str(path))
-    path.chmod(0o600)
-    if uid:
-        os.chown(path, uid, uid)
-    listener.listen(1)
-    listener.setblocking(False)
-    return listener
+def _close(*descriptors: int) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def _holds(pipe: int) -> bool:
+    """Whether there is something to read from a pipe at whose end the poller was."""
+    return bool(int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder))
 
 
 def _drain(descriptor: int) -> str:

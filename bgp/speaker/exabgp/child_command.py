@@ -9,20 +9,14 @@ import asyncio
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 START_TIMEOUT = 60.0
 
 LAUNCH = Path(__file__).with_name("launch.py")
 
-RELAY = Path(__file__).with_name("relay.py")
-
 _OPEN_WAIT = 30
-
-
-def relay_command(socket_path: Path) -> list[str]:
-    """The command that ExaBGP runs as its API process."""
-    return [sys.executable, "-I", "-S", str(RELAY), str(socket_path)]
 
 
 async def validate(configuration: Path, uid: int) -> str:
@@ -57,8 +51,11 @@ def readable(line: bytes) -> str:
     return line.decode(errors="replace")
 
 
-def command(action: str, configuration: Path, uid: int) -> list[str]:
-    arguments = [str(os.getpid()), str(uid), action, str(configuration)]
+def command(
+    action: str, configuration: Path, uid: int, descriptors: Iterable[int] = ()
+) -> list[str]:
+    """`descriptors`: where `server` reads commands, and where it writes its lines."""
+    arguments = [str(os.getpid()), str(uid), action, str(configuration), *map(str, descriptors)]
     return [sys.executable, "-I", str(LAUNCH), *arguments]
 
 

@@ -11,7 +11,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from bgp.speaker.exabgp.child_command import RELAY
+from bgp.speaker.exabgp.child_command import LAUNCH
 
 SPEAKER_ID = 61179
 """Uid and gid of ExaBGP: in a range that distributions assign to no account."""
@@ -32,7 +32,7 @@ def speaker_id(run_dir: Path) -> tuple[int, str]:
     if not mapped:
         return 0, f"uid {SPEAKER_ID} is not mapped in this user namespace"
     spec = find_spec("exabgp")
-    needed = [Path(sys.executable), Path(os.path.realpath(sys.executable)), RELAY, run_dir.parent]
+    needed = [Path(sys.executable), Path(os.path.realpath(sys.executable)), LAUNCH, run_dir.parent]
     needed += [Path(spec.origin)] if spec and spec.origin else []
     for path in needed:
         if hidden := _hidden_by(path):

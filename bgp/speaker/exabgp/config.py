@@ -23,7 +23,7 @@ Tested in tests/bgp/test_exabgp.py.
 from __future__ import annotations
 
 import base64
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 from bgp.speaker.interface import BGP_PORT, Peer
 
@@ -31,18 +31,18 @@ PROCESS = "muslin"
 _MAX_RESTART_TIME = 4095
 
 
-def render(peers: Collection[Peer], relay: Sequence[str]) -> str:
-    """The configuration for `peers`; `relay` is the API process's command line.
+def render(peers: Collection[Peer], program: str) -> str:
+    """The configuration for `peers`.
 
-    Raises `ValueError` for a relay argument with white space or a semicolon, which
+    `program`: an executable file, because ExaBGP wants one that exists. It is never started
+    (`upstream.agent_pipes`). Raises `ValueError` for one with white space or a semicolon, which
     ExaBGP's grammar cannot carry.
     """
-    for word in relay:
-        if not word or any(character in word for character in " \t\n;{}'\""):
-            raise ValueError(f"relay command: {word!r} cannot be written in the configuration")
+    if not program or any(character in program for character in " \t\n;{}'\""):
+        raise ValueError(f"program: {program!r} cannot be written in the configuration")
     lines = [
         f"process {PROCESS} {{",
-        f"    run {' '.join(relay)};",
+        f"    run {program};",
         "    encoder json;",
         "    respawn false;",
         "}",

@@ -1,6 +1,7 @@
 """Becomes ExaBGP: binds its life to the agent's, gives privileges away, runs it.
 
-Run as `python -I launch.py PARENT UID ACTION CONFIGURATION`; `ACTION` is `server` or `validate`.
+Run as `python -I launch.py PARENT UID ACTION CONFIGURATION [COMMANDS LINES]`. `ACTION` is `server`,
+with the descriptors that it reads and writes, or `validate`.
 
 - SIGKILL from the kernel when the agent dies (PR_SET_PDEATHSIG). It is set after the uid
   changes, because a change of credentials clears it.
@@ -42,9 +43,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def drop_privileges(uid: int) -> None:
     """Become `uid` (0: stay) with CAP_NET_BIND_SERVICE as the only capability.
 
-    TCP_MD5SIG, IP_TTL and IP_MINTTL need none. Nothing is ambient: the relay that ExaBGP
-    starts has no capability at all. Raises `OSError` if the kernel refuses; the caller must
-    not go on then.
+    TCP_MD5SIG, IP_TTL and IP_MINTTL need none. Nothing is ambient: what ExaBGP would start has no
+    capability at all. Raises `OSError` if the kernel refuses; the caller must not go on then.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
@@ -87,13 +87,13 @@ def main() -> None:
         setproctitle("exabgp")
     except ImportError:
         pass
-    exabgp = load(action)
+    exabgp = load(action, *map(int, sys.argv[5:]))
     socket.getfqdn = lambda name="": name or socket.gethostname()
     sys.argv = ["exabgp", configuration]
     sys.exit(exabgp())
 
 
-def load(action: str) -> Callable[[], int | None]:
+def load(action: str, *descriptors: int) -> Callable[[], int | None]:
     """ExaBGP's program for this action, put right.
 
     What imports make stays to the end: looking for garbage in it is a tenth of the start.
@@ -102,11 +102,13 @@ def load(action: str) -> Callable[[], int | None]:
     from bgp.speaker.exabgp.upstream import unused
 
     with unused.left_out():
-        from bgp.speaker.exabgp.upstream import patches, signals
+        from bgp.speaker.exabgp.upstream import agent_pipes, patches, signals
 
         program = import_module(f"exabgp.application.{action}")
     patches.apply()
     signals.quiet()
+    if descriptors:
+        agent_pipes.agent(*descriptors)
     gc.freeze()
     gc.enable()
     main: Callable[[], int | None] = program.main

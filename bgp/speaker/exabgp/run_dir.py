@@ -1,4 +1,4 @@
-"""The directory of the child: the configurations that we write into it, and its socket.
+"""The directory of the child: the configurations that we write into it.
 
 Every file in it may hold keys, so it is readable by the child alone.
 Tested in tests/bgp/test_speaker_contract.py and test_refusals.py.
@@ -6,6 +6,7 @@ Tested in tests/bgp/test_speaker_contract.py and test_refusals.py.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
@@ -20,7 +21,6 @@ class RunDirectory:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._configuration = path / "exabgp.conf"
-        self._socket = path / "relay.sock"
         self._uid: int | None = None
 
     def prepare(self) -> str:
@@ -64,9 +64,9 @@ class RunDirectory:
     ) -> children.Child:
         """Start a child on what was written. Raises `ChildFailed`."""
         return await children.Child.start(
-            *(self._configuration, self._socket, self._uid or 0), *(on_lines, on_end, admit)
+            self._configuration, self._uid or 0, on_lines, on_end, admit
         )
 
     def _write(self, path: Path, peers: Mapping[IPAddress, Peer]) -> None:
-        text = config.render(peers.values(), child_command.relay_command(self._socket))
+        text = config.render(peers.values(), sys.executable)
         child_user.write_private(path, text, self._uid or 0)

@@ -2,8 +2,8 @@
 
 A module has one subject. Each of its functions replaces names of ExaBGP, and says what is wrong
 there, which test fails without it, and when it can go. All are proved on real sessions; a release
-of ExaBGP without one of the names fails at once, in `exabgp validate` already. (`unused` and
-`signals` are applied by `launch.py`, before and after ExaBGP is imported.)
+of ExaBGP without one of the names fails at once, in `exabgp validate` already. (`launch.py`
+applies `unused`, before ExaBGP is imported, `signals` and `agent_pipes`.)
 
 Standard library and ExaBGP only. Tested in tests/bgp/test_sessions.py.
 """
