@@ -155,6 +155,9 @@ class SessionProber:
         They do not say whose segments were dropped: one of a host that answers nothing counts
         only where no other session may be meant.
         """
+        drops = KeyDrops(watched.wrong_key_until > now, watched.stray_key_until > now)
+        if drops == KeyDrops():
+            return drops
         keyed = bool(watched.planned.peer.password)
         alike = [
             each
@@ -164,7 +167,7 @@ class SessionProber:
         answers = watched.probe is not None and watched.probe.host_answers
         if not answers and len(alike) > 1:
             return KeyDrops()
-        return KeyDrops(watched.wrong_key_until > now, watched.stray_key_until > now)
+        return drops
 
     async def _try(self, watched: _Watched) -> None:
         try:
