@@ -2,7 +2,7 @@
 
 Source: docs/reference/data-model.md#calicoctl-node-run. Calico requires `vfio-pci` and the IPVS
 match as well; nothing here uses them, so their absence is shown and fails nothing. `option` is the
-name in a kernel configuration.
+name in a kernel configuration. Tested in tests/node/test_checksystem.py and test_modules.py there.
 """
 
 from __future__ import annotations
