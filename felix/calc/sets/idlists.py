@@ -17,15 +17,15 @@ IdList = int | array | None  # type: ignore[type-arg]
 
 def with_id(ids: IdList, one: int) -> IdList:
     """The list with an id that it did not have."""
+    if isinstance(ids, array):
+        if not ids or one > ids[-1]:
+            ids.append(one)
+        else:
+            ids.insert(bisect_left(ids, one), one)
+        return ids
     if ids is None:
         return one
-    if isinstance(ids, int):
-        return array("I", (ids, one) if ids < one else (one, ids))
-    if not ids or one > ids[-1]:
-        ids.append(one)
-    else:
-        ids.insert(bisect_left(ids, one), one)
-    return ids
+    return array("I", (ids, one) if ids < one else (one, ids))
 
 
 def without_id(ids: IdList, one: int) -> IdList:
@@ -50,6 +50,10 @@ def length(ids: IdList) -> int:
     return 1 if isinstance(ids, int) else len(ids)
 
 
+_NUMBERS: list[int] = []
+"""The numbers from 0 on: where many columns have the same id, it is one object for all."""
+
+
 class Allocator:
     """Hands out the smallest numbers that were never used, and used ones again."""
 
@@ -60,10 +64,12 @@ class Allocator:
     def allocate(self) -> int:
         """An id that is free."""
         if self._free:
-            return self._free.pop()
+            return _NUMBERS[self._free.pop()]
         one = self.used
+        if one == len(_NUMBERS):
+            _NUMBERS.append(one)
         self.used = one + 1
-        return one
+        return _NUMBERS[one]
 
     def free(self, one: int) -> None:
         """The id may be allocated again."""

@@ -39,9 +39,9 @@ class _Spec(msgspec.Struct, frozen=True, gc=False):
     node: str = ""
     orchestrator: str = ""
     serviceAccountName: str = ""
-    ipNetworks: list[str] = []
-    profiles: list[str] = []
-    ports: list[WorkloadEndpointPort] = []
+    ipNetworks: tuple[str, ...] = ()
+    profiles: tuple[str, ...] = ()
+    ports: tuple[WorkloadEndpointPort, ...] = ()
 
 
 class Reduced(msgspec.Struct, frozen=True, gc=False):
@@ -121,7 +121,7 @@ class RemoteEndpoints:
         else:
             self.count += 1
         if number is None and not self._sets.following:
-            label_set = population.intern(labels, profiles)
+            label_set = population.label_sets.intern(labels, profiles)
             number = population.put(name, label_set, members, ports, stamp)
         else:
             number = self._sets.put_row(name, number, labels, profiles, members, ports, stamp)

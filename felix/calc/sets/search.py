@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Iterator
 
 from felix.calc.sets.anchors import Anchor, anchors
-from felix.calc.sets.population import Population
+from felix.calc.sets.label_sets import LabelSets
 from felix.calc.work_counters import WorkCounters
 from libcalico.selectors.nodes import depth
 from libcalico.selectors.selectors import (
@@ -38,10 +38,10 @@ DEEPEST = 50
 
 
 class Search:
-    """Over one population."""
+    """Over the label sets of one population."""
 
-    def __init__(self, population: Population, operations: WorkCounters) -> None:
-        self._population = population
+    def __init__(self, known: LabelSets, operations: WorkCounters) -> None:
+        self._known = known
         self._operations = operations
 
     def find(self, selector: Selector) -> Found:
@@ -49,7 +49,7 @@ class Search:
         root = selector.root
         if depth(root) <= DEEPEST:
             return (yield from self._find(root))
-        anchored = anchors(root, self._population.cost)
+        anchored = anchors(root, self._known.cost)
         candidates = yield from (self._all() if anchored is None else self._having(anchored))
         return (yield from self._asked(candidates, root))
 
@@ -66,9 +66,9 @@ class Search:
             case Compare(label, operator, value):
                 matching = [value]
                 if operator != "==":
-                    known = dict.fromkeys(self._population.values(label))
-                    matching = [value for value in known if node.matches({label: value})]
-                    yield len(known)
+                    there = dict.fromkeys(self._known.values(label))
+                    matching = [value for value in there if node.matches({label: value})]
+                    yield len(there)
                 return (yield from self._having([(label, value) for value in matching]))
             case Constant("all()"):
                 return (yield from self._all())
@@ -86,7 +86,7 @@ class Search:
                 return (yield from self._and(operands))
 
     def _and(self, operands: tuple[Node, ...]) -> Found:
-        cost = self._population.cost
+        cost = self._known.cost
         rest = list(_conjuncts(operands))
         costs: list[tuple[int, int]] = []
         for number, operand in enumerate(rest):
@@ -117,7 +117,7 @@ class Search:
         return matching
 
     def _asked(self, candidates: Iterable[int], node: Node) -> Found:
-        population = self._population
+        known = self._known
         matching: set[int] = set()
         label_sets = list(candidates)
         self._operations.evaluations += len(label_sets)
@@ -128,7 +128,7 @@ class Search:
             matching.update(
                 number
                 for number in portion
-                if population.lives(number) and matches(population.labels(number))
+                if known.lives(number) and matches(known.labels(number))
             )
             yield 2 * len(portion)
         return matching
@@ -138,28 +138,28 @@ class Search:
         return everybody - (yield from self._find(node))
 
     def _all(self) -> Found:
-        label_sets = set(self._population.all_label_sets())
+        label_sets = set(self._known.all())
         yield len(label_sets) // 20
         return label_sets
 
     def _having(self, pairs: Iterable[Anchor]) -> Found:
-        population = self._population
+        known = self._known
         matching: set[int] = set()
         done = 0
         for anchor in pairs:
-            for part in population.own(anchor):
+            for part in known.own(anchor):
                 matching.update(part)
                 done += 8 + len(part) // 20
                 if done > PORTION:
                     yield done // 8
                     done = 0
-            groups = list(population.groups.inheriting(anchor))
+            groups = list(known.groups.inheriting(anchor))
             if groups:
                 label = anchor[0]
                 inherited: set[int] = set()
                 for group in groups:
                     inherited.update(group.label_sets)
-                if population.has_own(label):
+                if known.has_own(label):
                     inherited -= yield from self._own(label)
                 matching |= inherited
                 yield len(inherited) // 20
@@ -168,7 +168,7 @@ class Search:
 
     def _own(self, label: str) -> Found:
         label_sets: set[int] = set()
-        for part in self._population.own((label, None)):
+        for part in self._known.own((label, None)):
             label_sets.update(part)
         yield len(label_sets) // 20
         return label_sets

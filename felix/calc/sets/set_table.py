@@ -55,7 +55,7 @@ class SetTable:
         self._operations = operations
         self.population = Population()
         self._dispatch = SelectorPrefilter(operations)
-        self._search = Search(self.population, operations)
+        self._search = Search(self.population.label_sets, operations)
         self._sets: dict[str, NeededSet] = {}
         self._by_selector: dict[str, dict[str, NeededSet]] = {}
         self._dirty: dict[str, NeededSet] = {}
@@ -128,11 +128,11 @@ class SetTable:
         `number`: what it had so far, None if it is new. `stamp` is the feeder's own, for its use.
         """
         population = self.population
-        label_set = population.intern(labels, profiles)
+        label_set = population.label_sets.intern(labels, profiles)
         if number is None:
             number = population.put(name, label_set, members, ports, stamp)
             if self._dispatch:
-                after = self._dispatch.matching(population.labels(label_set))
+                after = self._dispatch.matching(population.label_sets.labels(label_set))
                 self._differ(number, NO_MATCH, ((), ()), after, (members, ports))
             return number
         population.stamps[number] = stamp
@@ -142,9 +142,9 @@ class SetTable:
             return number
         before = after = set[Followed]()
         if self._dispatch:
-            before = after = self._dispatch.matching(population.labels(left))
+            before = after = self._dispatch.matching(population.label_sets.labels(left))
             if label_set != left:
-                after = self._dispatch.matching(population.labels(label_set))
+                after = self._dispatch.matching(population.label_sets.labels(label_set))
         population.move(number, label_set)
         if old != (members, ports):
             population.equip(number, members, ports)
@@ -160,26 +160,28 @@ class SetTable:
         old = (population.members_of[number], population.ports_of.get(number, ()))
         before: Collection[Followed] = NO_MATCH
         if self._dispatch:
-            before = self._dispatch.matching(population.labels(population.label_set_of[number]))
+            before = self._dispatch.matching(
+                population.label_sets.labels(population.label_set_of[number])
+            )
         population.remove(name)
         self._differ(number, before, old, NO_MATCH, ((), ()))
 
     def set_profile(self, name: str, labels: Mapping[str, str] | None) -> None:
         """Set the labels that a profile hands down; None: it does not exist."""
         population = self.population
-        if population.groups.profiles.get(name) == labels:
+        if population.label_sets.groups.profiles.get(name) == labels:
             return
         if labels is None:
-            del population.groups.profiles[name]
+            del population.label_sets.groups.profiles[name]
         else:
-            population.groups.profiles[name] = dict(labels)
-        for group in population.groups.of(name):
-            after = population.groups.inherit(group.profiles)
+            population.label_sets.groups.profiles[name] = dict(labels)
+        for group in population.label_sets.groups.of(name):
+            after = population.label_sets.groups.inherit(group.profiles)
             if self._dispatch.mentioning(_differing(group.inherited, after)):
-                population.groups.retire(group)
+                population.label_sets.groups.retire(group)
                 self._moving.append(group)
             elif after != group.inherited:
-                population.groups.relabel(group, after)
+                population.label_sets.groups.relabel(group, after)
 
     # -- sets ----------------------------------------------------------------------------------
 
@@ -192,7 +194,7 @@ class SetTable:
             if there:
                 followed = next(iter(there.values())).followed
             else:
-                followed = Followed(need.selector, self.population.cost)
+                followed = Followed(need.selector, self.population.label_sets.cost)
                 self._dispatch.add(followed)
             one = there[need.id] = self._sets[need.id] = NeededSet(need, followed)
             self._dirty[need.id] = one
@@ -316,7 +318,9 @@ class SetTable:
             ):
                 continue
             self._operations.evaluations += 1
-            if one.followed.selector.matches(population.labels(population.label_set_of[item])):
+            if one.followed.selector.matches(
+                population.label_sets.labels(population.label_set_of[item])
+            ):
                 return True
         return False
 
@@ -342,17 +346,18 @@ class SetTable:
             population.members_of,
             population.ports_of,
         )
-        born, matches = population.born, one.need.selector.matches
+        born, matches = population.label_sets.born, one.need.selector.matches
         label_sets = list((yield from self._search.find(one.need.selector)))
         for start in range(0, len(label_sets), PORTION):
             portion, work = label_sets[start : start + PORTION], PORTION // 2
-            if population.born != born:
+            if population.label_sets.born != born:
                 work += PORTION * 2
                 # What was found may have gone, and its number may be another label set's by now.
                 portion = [
                     number
                     for number in portion
-                    if population.lives(number) and matches(population.labels(number))
+                    if population.label_sets.lives(number)
+                    and matches(population.label_sets.labels(number))
                 ]
             for label_set in portion:
                 for item in each(items_of[label_set]):
@@ -370,7 +375,9 @@ class SetTable:
         """Bring the label sets of a retired group under what its profiles hand down now."""
         population = self.population
         while group.label_sets:
-            changed = _differing(group.inherited, population.groups.inherit(group.profiles))
+            changed = _differing(
+                group.inherited, population.label_sets.groups.inherit(group.profiles)
+            )
             concerned = self._dispatch.mentioning(changed)
             portion = group.label_sets[-MOVED:]
             self._operations.evaluations += len(portion) * len(concerned)
@@ -381,8 +388,8 @@ class SetTable:
     def _relabel(self, label_set: int, concerned: Collection[Followed]) -> None:
         population = self.population
         items = list(each(population.items_of[label_set]))
-        before = population.labels(label_set)
-        after = population.labels(population.transfer(label_set))
+        before = population.label_sets.labels(label_set)
+        after = population.label_sets.labels(population.transfer(label_set))
         for followed in concerned:
             matched, matches = (followed.selector.matches(labels) for labels in (before, after))
             if matched == matches:

@@ -72,7 +72,7 @@ class World:
                 self.blocks.tunnels(node, map(ip_address, addresses))
             case ("set", text):
                 if text not in self.population.numbers:
-                    label_set = self.population.intern({"net": text}, ())
+                    label_set = self.population.label_sets.intern({"net": text}, ())
                     self.population.put(text, label_set, text, ())
             case ("start",):
                 self.blocks.start()
@@ -88,7 +88,7 @@ class World:
         number = self.population.numbers.get(name)
         members = addresses[0] if len(addresses) == 1 else addresses
         if number is None:
-            label_set = self.population.intern({"pod": str(name)}, ())
+            label_set = self.population.label_sets.intern({"pod": str(name)}, ())
             number = self.population.put(name, label_set, members, ())
         else:
             self.population.equip(number, members, ())

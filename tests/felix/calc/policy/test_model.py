@@ -9,10 +9,12 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from felix.calc.policy import PolicyEngine
+from felix.calc.sets import label_sets
 from libcalico.model import ResourceKey, Rule
 from libcalico.model.resources.rules import ServiceAccountMatch
 from tests.felix.policy_brute import calculate
@@ -216,16 +218,26 @@ def final(batches: list[list[tuple[ResourceKey, Any]]]) -> dict[ResourceKey, Any
 
 
 @settings(deadline=None, max_examples=examples(150))
-@given(histories, st.sampled_from([0, 0, 1, 2, 20]), st.randoms(use_true_random=False))
+@given(
+    histories,
+    st.sampled_from([0, 0, 1, 2, 20]),
+    st.sampled_from([0, 1, 2, 1000]),
+    st.randoms(use_true_random=False),
+)
 def test_every_history_ends_as_the_model_says(
-    batches: list[list[tuple[ResourceKey, Any]]], start_at: int, shuffler: random.Random
+    batches: list[list[tuple[ResourceKey, Any]]],
+    start_at: int,
+    many_values: int,
+    shuffler: random.Random,
 ) -> None:
     state = final(batches)
     expected = calculate(state)
-    assert play(batches, start_at) == expected
     order: list[tuple[ResourceKey, Any]] = list(state.items())
     shuffler.shuffle(order)
-    assert play([[one] for one in order], start_at) == expected
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(label_sets, "MANY_VALUES", many_values)
+        assert play(batches, start_at) == expected
+        assert play([[one] for one in order], start_at) == expected
 
 
 @settings(deadline=None, max_examples=examples(50))

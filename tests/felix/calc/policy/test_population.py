@@ -7,10 +7,11 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from felix.calc.labels import NamedPort
+from felix.calc.sets import label_sets
 from felix.calc.sets import search as searching
 from felix.calc.sets.idlists import Allocator, each, length, with_id, without_id
 from felix.calc.sets.population import Population
@@ -20,8 +21,10 @@ from felix.calc.work_counters import WorkCounters
 from libcalico.selectors.selectors import parse
 from tests.felix.calc.policy.test_model import labels as some_labels
 from tests.felix.calc.policy.test_model import selectors
-from tests.size import examples
 
+ALIKE = (0, 1000)
+"""Limits of values for which all labels of these tests are leaves, or are in the stem."""
+MIXED = (*ALIKE, 1, 2)
 PROFILES = [(), ("one",), ("one", "two"), ("two", "one")]
 items = st.lists(st.tuples(some_labels, st.sampled_from(PROFILES)), max_size=12)
 handed_down = st.fixed_dictionaries({"one": some_labels, "two": some_labels})
@@ -46,9 +49,9 @@ def merged(own: dict[str, str], names: tuple[str, ...], given_: dict[str, Any]) 
 
 def populate(population: Population, people: list[Any], given_: dict[str, Any]) -> None:
     for name, down in given_.items():
-        population.groups.profiles[name] = down
+        population.label_sets.groups.profiles[name] = down
     for number, (own, names) in enumerate(people):
-        label_set = population.intern(own, names)
+        label_set = population.label_sets.intern(own, names)
         population.put(number, label_set, f"10.0.0.{number % 5}", ())
 
 
@@ -77,19 +80,28 @@ def test_ids_are_used_again() -> None:
 
 
 @settings(deadline=None)
-@given(items, handed_down, selectors, st.sampled_from([0, 2, 500]))
+@given(
+    items,
+    handed_down,
+    selectors,
+    st.sampled_from([0, 2, 500]),
+    st.sampled_from(MIXED),
+    st.sampled_from([1, 100]),
+)
 def test_a_search_finds_whom_the_selector_matches(
-    people: list[Any], given_: dict[str, Any], text: str, few: int
+    people: list[Any], given_: dict[str, Any], text: str, few: int, many_values: int, sample: int
 ) -> None:
     population = Population()
-    populate(population, people, given_)
     selector = parse(text)
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(label_sets, "MANY_VALUES", many_values)
+        patch.setattr(label_sets, "SAMPLE", sample)
+        populate(population, people, given_)
         patch.setattr(searching, "FEW", few)
         patch.setattr(searching, "PORTION", 1)
-        found = done(Search(population, WorkCounters()).find(selector))
+        found = done(Search(population.label_sets, WorkCounters()).find(selector))
         patch.setattr(searching, "DEEPEST", 0)
-        assert done(Search(population, WorkCounters()).find(selector)) == found
+        assert done(Search(population.label_sets, WorkCounters()).find(selector)) == found
     matched = {item for one in found for item in each(population.items_of[one])}
     assert matched == {
         number
@@ -116,91 +128,61 @@ def test_the_dispatch_finds_those_that_match(
     assert dispatch.mentioning(["app"]) == {one for one in all_.values() if "app" in one.mentions}
 
 
-def test_labels_of_a_label_set_are_its_own_before_those_of_the_first_profile() -> None:
-    population = Population()
-    population.groups.profiles |= {"one": {"k": "1", "a": "1"}, "two": {"k": "2", "b": "2"}}
-    label_set = population.intern({"a": "own"}, ("one", "two"))
-    assert population.labels(label_set) == {"k": "1", "a": "own", "b": "2"}
-
-
 def test_equal_labels_are_kept_once() -> None:
     population = Population()
     for number in range(10):
-        population.put(number, population.intern({"app": "web"}, ("p",)), "10.0.0.1", ())
-    assert population.label_sets == 1
+        population.put(number, population.label_sets.intern({"app": "web"}, ("p",)), "10.0.0.1", ())
+    assert len(population.label_sets) == 1
     assert len(population) == 10
     assert set(population.holders("10.0.0.1")) == set(range(10))
 
 
-def test_label_sets_of_a_retired_group_join_equal_ones_of_the_current() -> None:
+@pytest.mark.parametrize("many_values", ALIKE)
+def test_label_sets_of_a_retired_group_join_equal_ones_of_the_current(
+    many_values: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(label_sets, "MANY_VALUES", many_values)
     population = Population()
-    population.groups.profiles["p"] = {"team": "red"}
-    old = population.intern({"app": "web"}, ("p",))
+    known = population.label_sets
+    known.groups.profiles["p"] = {"team": "red"}
+    old = known.intern({"app": "web"}, ("p",))
     population.put("a", old, "10.0.0.1", ())
-    (group,) = population.groups.of("p")
-    population.groups.profiles["p"] = {"team": "blue"}
-    population.groups.retire(group)
-    new = population.intern({"app": "web"}, ("p",))
+    (group,) = known.groups.of("p")
+    known.groups.profiles["p"] = {"team": "blue"}
+    known.groups.retire(group)
+    new = known.intern({"app": "web"}, ("p",))
     population.put("b", new, "10.0.0.2", ())
-    assert population.labels(old)["team"] == "red"
-    assert population.labels(new)["team"] == "blue"
+    assert known.labels(old)["team"] == "red"
+    assert known.labels(new)["team"] == "blue"
     assert population.transfer(old) == new
-    assert population.label_sets == 1
-    assert not population.lives(old)
-    assert len(list(population.groups.inheriting(("team", None)))) == 1
+    assert len(known) == 1
+    assert not known.lives(old)
+    assert len(list(known.groups.inheriting(("team", None)))) == 1
 
 
-def test_nothing_is_left_of_what_is_gone() -> None:
+@pytest.mark.parametrize("many_values", MIXED)
+def test_nothing_is_left_of_what_is_gone(many_values: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(label_sets, "MANY_VALUES", many_values)
     population = Population()
-    population.groups.profiles["p"] = {"team": "red"}
+    known = population.label_sets
+    known.groups.profiles["p"] = {"team": "red"}
     port = NamedPort("http", "tcp", 80)
     for number in range(3):
-        label_set = population.intern({"app": "web", "name": str(number)}, ("p", "p"))
+        label_set = known.intern({"app": "web", "name": str(number)}, ("p", "p"))
         population.put(number, label_set, ("10.0.0.1", f"10.0.1.{number}"), (port,))
-    population.move(0, population.intern({"app": "db"}, ()))
+    population.move(0, known.intern({"app": "db"}, ()))
     population.equip(1, "10.0.0.9", ())
     for number in range(3):
         population.remove(number)
-    assert len(population) == population.label_sets == 0
-    for name in ("_holders", "_interned", "_pairs"):
-        assert not getattr(population, name), name
+    assert len(population) == len(known) == 0
+    assert not population._holders
+    for name in ("_interned", "_stems", "_with_pair"):
+        assert not getattr(known, name), name
     for name in ("current", "_of", "_inheriting"):
-        assert not getattr(population.groups, name), name
+        assert not getattr(known.groups, name), name
+    assert "app" not in known._pairs
     assert not population.ports_of
-    assert not any(map(population.lives, range(4)))
-    label_set = population.intern({"a": "b"}, ("p",))
+    assert not any(map(known.lives, range(4)))
+    label_set = known.intern({"a": "b"}, ("p",))
     assert label_set < 4, "ids are used again"
-    assert population.labels(label_set) == {"a": "b", "team": "red"}
-
-
-LABELS = st.dictionaries(st.sampled_from("abc"), st.sampled_from("123"), max_size=3)
-MOVES = st.lists(
-    st.tuples(st.integers(0, 5), st.none() | LABELS, st.sampled_from([(), ("p",)])), max_size=30
-)
-
-
-@settings(max_examples=examples(200))
-@given(MOVES)
-@example([(0, {"a": "2", "c": "1", "b": "1"}, ("p",)), (1, {"a": "2", "b": "1", "c": "1"}, ("p",))])
-def test_equal_labels_are_one_label_set_whatever_was_there_before(
-    moves: list[tuple[int, dict[str, str] | None, tuple[str, ...]]],
-) -> None:
-    """COL-3."""
-    population = Population()
-    there: dict[int, tuple[dict[str, str], tuple[str, ...]]] = {}
-    for name, labels, profiles in moves:
-        if labels is not None:
-            label_set = population.intern(labels, profiles)
-            if name in there:
-                population.move(population.numbers[name], label_set)
-            else:
-                population.put(name, label_set, f"10.0.0.{name}", ())
-            there[name] = (labels, profiles)
-        elif there.pop(name, None) is not None:
-            population.remove(name)
-        different = {(tuple(sorted(own.items())), of) for own, of in there.values()}
-        assert population.label_sets == len(different) == len(list(population.all_label_sets()))
-        for one, (own, of) in there.items():
-            label_set = population.label_set_of[population.numbers[one]]
-            assert population.labels(label_set) == own
-            assert population.intern(own, of) == label_set
+    assert known.labels(label_set) == {"a": "b", "team": "red"}

@@ -195,7 +195,21 @@ def test_what_is_no_address_is_named_by_a_condition_until_it_is_one() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["10.0.0.1/32", "010.0.0.1/32", "10.0.0.256/32", "10.0.0.1/31", "1.2.3/32", "10.0.0.1"]
+    "text",
+    [
+        "10.0.0.1/32",
+        "010.0.0.1/32",
+        "10.0.0.256/32",
+        "10.0.0.1/31",
+        "1.2.3/32",
+        "10.0.0.1",
+        " 10.0.0.1/32",
+        "10.0.0.1 /32",
+        "10.0.0.1\0/32",
+        "\uff11.0.0.1/32",
+        "/32",
+        "fd00::1/32",
+    ],
 )
 def test_addresses_are_read_as_in_objects(text: str) -> None:
     item = pod("p", [text if "/" in text else text + "/32"], {"app": "x"}, node="n2")
