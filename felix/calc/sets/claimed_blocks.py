@@ -103,6 +103,8 @@ class ClaimedBlocks:
 
     def survey(self) -> list[str]:
         """The used addresses that lie in no block that their user alone owns."""
+        if not self._by_size:
+            return list(self._used())
         owners, number_of = self._sole_owners(), self._places.number
         found: list[str] = []
         me, population = number_of(self._node), self._places.population
@@ -181,6 +183,11 @@ class ClaimedBlocks:
                 if text in self._ends or population.holders(text):
                     yield text
             return
+        yield from self._used()
+
+    def _used(self) -> Iterator[str]:
+        """The addresses of all endpoints, and of all tunnels."""
+        population = self._places.population
         for node, members in zip(population.nodes, population.members_of, strict=True):
             if node:
                 yield from texts(members)
@@ -188,6 +195,8 @@ class ClaimedBlocks:
 
     def _judge(self, addresses: Iterable[str]) -> None:
         """The users of these addresses, or whose their blocks are, may be others now."""
+        if not self._by_size:
+            return  # no address lies in a block
         changed: set[IPNetwork] = set()
         for text in addresses:
             around = self._around(text)
