@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
@@ -188,8 +189,10 @@ class Sets:
             self._dirty[name] = None
 
     async def _take(self) -> None:
-        changes, self._told = self._told, []
-        for number, change in enumerate(changes, 1):
+        changes, self._told = deque(self._told), []
+        for number in range(1, len(changes) + 1):
+            # Nobody else has it: the members of large sets are not all in memory twice.
+            change = changes.popleft()
             if not number % MANY:
                 await asyncio.sleep(0)
             if change.removed_whole:
