@@ -1,5 +1,6 @@
 """The process `calico-kube-controllers`, and the probe that asks its status file.
 
+The kubelet starts the probe every few seconds, so that imports nothing of the process.
 Tested in tests/controllers/test_process.py.
 """
 
@@ -13,9 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from controllers import status
-from libcalico import apiconfig, command_line
-from libcalico.errors import MuslinError
-from libcalico.process import logs, process
+from libcalico import command_line
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +43,7 @@ def parser() -> argparse.ArgumentParser:
 async def serve(environ: Mapping[str, str], status_file: str, health_port: int) -> None:
     """Connect and work until cancelled; raises MuslinError."""
     from controllers.process import Options, Process
-    from libcalico import datastore
+    from libcalico import apiconfig, datastore
     from libcalico.kubernetes.access import find
     from libcalico.kubernetes.client import Client
 
@@ -74,6 +73,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run(given: argparse.Namespace) -> int:
     """Run the controllers until a signal; 1 and a log line if they cannot start."""
+    from libcalico.errors import MuslinError
+    from libcalico.process import logs, process
+
     environ = os.environ
     process.set_name("calico-kube-controllers")
     logs.configure(

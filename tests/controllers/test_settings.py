@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -123,3 +125,16 @@ def test_a_probe_reads_what_was_told(tmp_path: Path, capsys: pytest.CaptureFixtu
         assert main(["check-status", "-l", "-f", str(path)]) == 1
     path.write_text('{"Readiness": 3}')
     assert main(["check-status", "-r", "-f", str(path)]) == 1
+
+
+def test_a_probe_imports_nothing_of_the_process(tmp_path: Path) -> None:
+    """The kubelet starts two of them every ten seconds: their processor time is their imports."""
+    script = (
+        "import sys; from controllers.main import main; main(sys.argv[1:]); print(*sys.modules)"
+    )
+    words = ["check-status", "-l", "-f", str(tmp_path / "none")]
+    done = subprocess.run(
+        [sys.executable, "-c", script, *words], capture_output=True, text=True, check=True
+    )
+    heavy = {"asyncio", "concurrent", "ctypes", "msgspec", "ssl"}
+    assert not heavy & set(done.stdout.split())
