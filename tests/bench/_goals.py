@@ -57,6 +57,12 @@ GOALS: Mapping[str, Sequence[Goal]] = {
         *_cni("add_cpu_vs_ptp", "ADD, CPU of all processes, one by one", 0.7),
         *_cni("del_cpu_vs_ptp", "DEL, CPU of all processes, one by one", 0.8),
     ),
+    "kubelet": (
+        Goal("40 pods made at once until all are Ready, median of rounds",
+             ("ratios", "40", "ready_vs_bridge"), 1.0, "of bridge"),
+        Goal("110 pods made at once until all are Ready, median of rounds",
+             ("ratios", "110", "ready_vs_bridge"), 1.0, "of bridge", "--full"),
+    ),
     "felix": (
         Goal("one rule of one policy changes, median", ("results", "*", "change", "p50_ms"), 10,
              "ms"),

@@ -137,18 +137,22 @@ class Api:
 
         return proc.wait_until(asked, what, timeout=timeout, every=0.25)
 
-    def _call(self, method: str, path: str, body: object, content: str) -> Any:
+    def line(self) -> http.client.HTTPSConnection:
+        """A connection that stays, to be used by `ask` from anywhere and closed by the caller."""
+        line = self._line()
+        self._inside(line.connect)
+        return line
+
+    def _line(self) -> http.client.HTTPSConnection:
         context = ssl.create_default_context(cafile=str(self.credentials.authority.cert))
-        line = http.client.HTTPSConnection("127.0.0.1", 6443, timeout=HANG, context=context)
+        return http.client.HTTPSConnection("127.0.0.1", 6443, timeout=HANG, context=context)
+
+    def _call(self, method: str, path: str, body: object, content: str) -> Any:
+        line = self._line()
         try:
-            headers = {"Authorization": f"Bearer {ADMIN}", "Content-Type": content}
-            line.request(method, path, None if body is None else json.dumps(body), headers)
-            answer = line.getresponse()
-            text = answer.read().decode()
+            text = ask(line, method, path, body, content).read().decode()
         finally:
             line.close()
-        if answer.status >= 300:
-            raise Refused(answer.status, text)
         return json.loads(text) if text.startswith(("{", "[")) else text
 
     def _inside(self, function: Callable[[], T]) -> T:
@@ -173,6 +177,22 @@ class Api:
         if failure:
             raise failure[0]
         return outcome[0]
+
+
+def ask(
+    line: http.client.HTTPSConnection,
+    method: str,
+    path: str,
+    body: object = None,
+    content: str = "application/json",
+) -> http.client.HTTPResponse:
+    """One request as the administrator; the answer, to be read whole. Raises Refused, OSError."""
+    headers = {"Authorization": f"Bearer {ADMIN}", "Content-Type": content}
+    line.request(method, path, None if body is None else json.dumps(body), headers)
+    answer = line.getresponse()
+    if answer.status >= 300:
+        raise Refused(answer.status, answer.read().decode())
+    return answer
 
 
 def ready_pods(found: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -117,12 +117,17 @@ def cluster(
     *,
     flavours: Mapping[str, Flavour] = TWO,
     release: Release = CURRENT,
+    named: Callable[[str], object] = str,
 ) -> Iterator[Cluster]:
-    """A cluster until the end of the block, with these images on every node (node1, node2 ...)."""
+    """A cluster until the end of the block, with these images on every node (node1, node2 ...).
+
+    `named` is told how the names of its namespaces and control groups begin, before there are any.
+    """
     logs.mkdir(parents=True, exist_ok=True)
     disk = Path(tempfile.mkdtemp(prefix=DISKS))
     try:
         made = Cluster(disk, logs, archives, flavours, release)
+        named(made.wires.name)
         try:
             made.start()
             yield made

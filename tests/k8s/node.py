@@ -221,16 +221,23 @@ class Node:
 
     def _remove_groups(self) -> None:
         """Its control groups, once the kernel has seen the last process off."""
+        proc.wait_until(
+            lambda: remove_groups(self.cgroup),
+            f"control groups of {self.name} are empty",
+            timeout=PATIENCE,
+        )
 
-        def gone() -> bool:
-            folders = [path for path in CGROUPS.glob(f"*/{self.cgroup}") if path.is_dir()]
-            for folder in folders:
-                inner = [path for path in folder.rglob("*") if path.is_dir()]
-                for path in [*sorted(inner, reverse=True), folder]:
-                    try:
-                        path.rmdir()
-                    except OSError:
-                        return False
-            return True
 
-        proc.wait_until(gone, f"control groups of {self.name} are empty", timeout=PATIENCE)
+def remove_groups(name: str) -> bool:
+    """Remove control groups and what is below them; `name` may be a pattern.
+
+    False while the kernel has not yet seen the last process off.
+    """
+    for folder in (path for path in CGROUPS.glob(f"*/{name}") if path.is_dir()):
+        inner = [path for path in folder.rglob("*") if path.is_dir()]
+        for path in [*sorted(inner, reverse=True), folder]:
+            try:
+                path.rmdir()
+            except OSError:
+                return False
+    return True

@@ -18,6 +18,8 @@ disabled_plugins = [
   "io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.devmapper",
   "io.containerd.tracing.processor.v1.otlp", "io.containerd.nri.v1.nri",
 ]
+[metrics]
+  address = "127.0.0.1:1338"
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "{image}"
   disable_apparmor = true
@@ -43,6 +45,8 @@ def kubelet(release: Release, cgroup: str) -> dict[str, Any]:
         "authorization": {"mode": "AlwaysAllow"},
         "clusterDNS": ["10.96.0.10"],
         "clusterDomain": "cluster.local",
+        # A full node is 110 pods of the tests, beside ours.
+        "maxPods": 150,
         "kubeAPIQPS": 100,
         "kubeAPIBurst": 200,
         "nodeStatusUpdateFrequency": "1s",

@@ -118,14 +118,15 @@ def install(made: Cluster, text: str) -> float:
     return wait_ready(made)
 
 
-def wait_ready(made: Cluster, timeout: float = 600.0) -> float:
-    """Until the nodes and every pod of ours are Ready."""
+def wait_ready(made: Cluster, timeout: float = 600.0, *, ours: int | None = None) -> float:
+    """Until the nodes and every pod of ours are Ready; `ours`: how many nodes have one, or all."""
+    wanted = len(made.nodes) if ours is None else ours
 
     def ready() -> bool:
         said = made.conditions("Ready")
         return (
             all(said.get(name) == "True" for name in made.nodes)
-            and len(ready_pods(made.api.items(NODE_PODS))) == len(made.nodes)
+            and len(ready_pods(made.api.items(NODE_PODS))) == wanted
             and len(ready_pods(made.api.items(CONTROLLER_PODS))) == 1
         )
 
