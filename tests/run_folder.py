@@ -11,14 +11,21 @@ import fcntl
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from tests import control_groups
 
 PREFIX = "muslin-"
 """Short, for sockets lie below it, and the kernel takes no more than 108 bytes of their paths."""
 LOCK = ".run-of-tests"
 """The file by which such a folder is known."""
+GROUPS = ".control-groups"
+"""A file of such a folder: patterns of the names of the run's control groups, which outlive a kill.
+"""
+PATIENCE_S = 60.0
 ENOUGH = 4 << 30
 """Bytes that a run of the fast tier needs: what its servers hold at one time, twice."""
 
@@ -43,8 +50,25 @@ def made() -> Iterator[Path]:
 
 
 def remove(folder: Path) -> None:
-    """Remove a run's folder with all that is in it."""
+    """Remove a run's folder with all that is in it, and the control groups that it names."""
+    _remove_groups(folder / GROUPS)
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def name_groups(pattern: str) -> None:
+    """Said in a run before it makes control groups: they go at the latest with its folder."""
+    folder = Path(tempfile.gettempdir())
+    if (folder / LOCK).exists():
+        with (folder / GROUPS).open("a") as named:
+            named.write(f"{pattern}\n")
+
+
+def _remove_groups(named: Path) -> None:
+    # A box that was killed a moment ago still ends its processes.
+    until = time.monotonic() + PATIENCE_S
+    for pattern in named.read_text().split() if named.exists() else ():
+        while not control_groups.remove(pattern) and time.monotonic() < until:
+            time.sleep(0.05)
 
 
 def short_of_room(folder: Path, enough: int = ENOUGH) -> str:

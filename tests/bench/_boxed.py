@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
-import tempfile
 from pathlib import Path
 
-from lab import proc
-from lab.errors import LabError
 from tests import box, run_folder
 from tests.bench._ending import in_order
-from tests.k8s.node import remove_groups
 
 ROOT = Path(__file__).parent.parent.parent
 INSIDE = "MUSLIN_BENCH_BOXED"
-NAME = "control-groups"
-"""A file of the run's folder: how the names of its control groups begin, which no box holds."""
-PATIENCE = 60.0
 
 
 def inside() -> bool:
     """Whether this process is in the box already."""
     return INSIDE in os.environ
-
-
-def name_groups(beginning: str) -> None:
-    """Said inside, before the first control group: how their names begin."""
-    (Path(tempfile.gettempdir()) / NAME).write_text(beginning)
 
 
 def run(module: str) -> int:
@@ -47,15 +34,4 @@ def run(module: str) -> int:
         finally:
             process.kill()
             process.wait()
-            _sweep(folder)
-
-
-def _sweep(folder: Path) -> None:
-    """Remove what a box leaves when it is killed."""
-    named = folder / NAME
-    if named.exists():
-        with contextlib.suppress(LabError):
-            beginning = named.read_text()
-            what = "the box's control groups are empty"
-            proc.wait_until(lambda: remove_groups(f"{beginning}*"), what, timeout=PATIENCE)
-    run_folder.remove(folder)
+            run_folder.remove(folder)

@@ -49,8 +49,10 @@ def measure(found: Place, counts: Sequence[int], rounds: int, kinds: Sequence[st
         batches: Batches = {kind: [] for kind in kinds}
         for number in range(rounds):
             for kind in kinds if number % 2 == 0 else reversed(kinds):
-                batches[kind].append(found.batch(kind, count))
-                say(f"{count} pods, {kind}: {batches[kind][-1]['all_ready_s']:.1f} s to Ready")
+                one = found.batch(kind, count)
+                batches[kind].append(one)
+                cpu = f"{one['cpu_ms']['total']:.0f} ms of CPU a pod"
+                say(f"{count} pods, {kind}: {one['all_ready_s']:.1f} s to Ready, {cpu}")
         raw[str(count)] = batches
     return raw
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
+from tests import run_folder
 from tests.k8s.api import Api
 from tests.k8s.control_plane import ControlPlane
 from tests.k8s.credentials import Credentials
@@ -117,17 +118,13 @@ def cluster(
     *,
     flavours: Mapping[str, Flavour] = TWO,
     release: Release = CURRENT,
-    named: Callable[[str], object] = str,
 ) -> Iterator[Cluster]:
-    """A cluster until the end of the block, with these images on every node (node1, node2 ...).
-
-    `named` is told how the names of its namespaces and control groups begin, before there are any.
-    """
+    """A cluster until the end of the block, with these images on every node (node1, node2 ...)."""
     logs.mkdir(parents=True, exist_ok=True)
     disk = Path(tempfile.mkdtemp(prefix=DISKS))
     try:
         made = Cluster(disk, logs, archives, flavours, release)
-        named(made.wires.name)
+        run_folder.name_groups(f"{made.wires.name}*")
         try:
             made.start()
             yield made

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab import proc
-from tests.cri.containerd import CGROUPS
+from tests import control_groups
 from tests.k8s import images, node_programs, wires
 from tests.k8s.control_plane import PODS
 from tests.k8s.credentials import Credentials
@@ -222,22 +222,7 @@ class Node:
     def _remove_groups(self) -> None:
         """Its control groups, once the kernel has seen the last process off."""
         proc.wait_until(
-            lambda: remove_groups(self.cgroup),
+            lambda: control_groups.remove(self.cgroup),
             f"control groups of {self.name} are empty",
             timeout=PATIENCE,
         )
-
-
-def remove_groups(name: str) -> bool:
-    """Remove control groups and what is below them; `name` may be a pattern.
-
-    False while the kernel has not yet seen the last process off.
-    """
-    for folder in (path for path in CGROUPS.glob(f"*/{name}") if path.is_dir()):
-        inner = [path for path in folder.rglob("*") if path.is_dir()]
-        for path in [*sorted(inner, reverse=True), folder]:
-            try:
-                path.rmdir()
-            except OSError:
-                return False
-    return True

@@ -7,12 +7,14 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lab import proc
+from tests import run_folder
 from tests.bench import _kubelet_meters as meters
 from tests.bench import kubelet
 from tests.bench._boxed import ROOT
@@ -159,11 +161,12 @@ def test_the_whole_manifest_is_put_on_one_node(file: str) -> None:
 SAMPLE = """\
 import os, signal, sys, tempfile
 from pathlib import Path
+from tests import run_folder
 from tests.bench import _boxed
 if not _boxed.inside():
     sys.exit(_boxed.run("boxed_sample"))
 name, told = sys.argv[1:]
-_boxed.name_groups(name)
+run_folder.name_groups(f"{name}*")
 group = Path("/sys/fs/cgroup/cpuacct") / f"{name}-1/below"
 group.mkdir(parents=True)
 (group / "cgroup.procs").write_text(str(os.getpid()))
@@ -175,25 +178,36 @@ signal.pause()
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a box needs root")
 @pytest.mark.skipif(not (CGROUPS / "cpuacct").is_dir(), reason="no control groups of version 1")
-def test_a_bench_that_is_told_to_end_takes_its_box_with_it(tmp_path: Path) -> None:
-    """Its processes, its control groups and its files; even what does not listen inside."""
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_nothing_outlives_a_bench(
+    how: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its processes end with it, even one that does not listen.
+
+    Its control groups and files go too: with the next run where it was killed itself.
+    """
     (tmp_path / "boxed_sample.py").write_text(SAMPLE)
-    told, name = tmp_path / "told", f"muslin-boxed-{os.getpid()}"
-    environ = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    told, name = tmp_path / "told", f"muslin-boxed-{os.getpid()}-{how.name}"
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    environ = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}", "TMPDIR": str(tmp_path)}
     words = [sys.executable, str(tmp_path / "boxed_sample.py"), name, str(told)]
     process = subprocess.Popen(words, env=environ, cwd=ROOT)
     try:
         wait_for(lambda: told.exists() and told.read_text(), "the box is there")
         folder = Path(told.read_text())
         [pid] = (CGROUPS / f"cpuacct/{name}-1/below/cgroup.procs").read_text().split()
-        assert folder.is_dir()
+        assert folder.parent == tmp_path
     finally:
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(how)
         status = process.wait()
-    assert status == 128 + signal.SIGTERM
+    wait_for(lambda: proc.start_time(int(pid)) is None, "what was in the box has ended")
+    if how == signal.SIGKILL:
+        with run_folder.made() as another:
+            run_folder.remove(another)
+    else:
+        assert status == 128 + how
     assert not list(CGROUPS.glob(f"*/{name}*"))
     assert not folder.exists()
-    assert proc.start_time(int(pid)) is None
 
 
 def test_the_goal_of_the_bench_is_judged() -> None:
