@@ -59,7 +59,8 @@ GOALS: Mapping[str, Sequence[Goal]] = {
     ),
     "kubelet": (
         Goal("40 pods made at once until all are Ready, median of rounds",
-             ("ratios", "40", "ready_vs_bridge"), 1.0, "of bridge"),
+             ("ratios", "40", "ready_vs_bridge"), 1.0, "of bridge",
+             why_missed="single rounds were between 0.74 and 1.21 at a load of 30 to 50."),
         Goal("110 pods made at once until all are Ready, median of rounds",
              ("ratios", "110", "ready_vs_bridge"), 1.0, "of bridge", "--full"),
     ),
