@@ -95,12 +95,14 @@ def _filter(version: int, settings: RuleSettings, facts: Facts) -> TableModel:
             forward.append(Rule(Jump(root), (end,)))
             # BAR-1: a packet with an end at a workload has met its chain.
             accepted.append(Rule(allow, (end, is_set(settings.marks.accept)), explicit))
-    forward.append(Rule(Jump("cali-cidr-block")))
+    loops = guards.loop_prevention(version, settings.loop_prevention, facts.service_nets)
+    if loops.rules:
+        forward.append(Rule(Jump(loops.name)))
     chains = [
         Chain("cali-INPUT", tuple(into)),
         Chain("cali-FORWARD", tuple(forward)),
         guards.to_host(version, allow, settings.endpoint_to_host),
-        guards.loop_prevention(version, settings.loop_prevention, facts.service_nets),
+        *([loops] if loops.rules else ()),
         *ipvs.chains(version, settings, facts.ipvs, hosts=False),
     ]
     out, served = outgoing(version, facts.tunnels, allow), ipvs.outgoing(settings, facts.ipvs)

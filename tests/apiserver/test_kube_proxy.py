@@ -186,7 +186,7 @@ def test_felix_mends_its_own_beside_kube_proxy_and_neither_restart_is_felt(besid
     before = node.table
     assert "shop/near" in before
     world.kernel.flush("cali-FORWARD")
-    wait_for(lambda: "cidr-block" in world.chain("cali-FORWARD"))
+    wait_for(lambda: "to-wl-dispatch" in world.chain("cali-FORWARD"))
     assert node.steady()
     world.stop_felix()
     assert node.steady()

@@ -54,7 +54,7 @@ def test_rules_in_either_back_end(bare_world: World, backend: str) -> None:
     world.put_endpoint("b", two, ipNetworks=["10.65.0.2/32"])
     wait_for(withdrawn)
     world.kernel.flush("cali-FORWARD")
-    wait_for(lambda: "cali-cidr-block" in world.chain("cali-FORWARD"))
+    wait_for(lambda: "to-wl-dispatch" in world.chain("cali-FORWARD"))
     world.stop_felix(signal.SIGKILL)
     world.start_felix()
     world.wait_ready()

@@ -96,7 +96,7 @@ def test_beside_kube_proxy_in_nftables_felix_is_there_too(bare_world: World) -> 
     world.put("globalnetworkpolicies", "p", "GlobalNetworkPolicy", spec)
     wait_for(lambda: world.chain("cali-pi-gnp/p"))
     world.kernel.flush("cali-FORWARD")
-    wait_for(lambda: "cidr-block" in world.chain("cali-FORWARD"))
+    wait_for(lambda: "to-wl-dispatch" in world.chain("cali-FORWARD"))
     assert in_nftables(world.node) == before, "after a repair"
     world.node.run("nft", "delete", "table", "ip", "calico")
     wait_for(lambda: world.chain("cali-pi-gnp/p"))

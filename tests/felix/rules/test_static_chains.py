@@ -168,6 +168,9 @@ def test_what_holds_nothing_is_not_hooked() -> None:
         "nat": {"POSTROUTING"},
         "filter": {"INPUT", "FORWARD", "OUTPUT"},
     }
+    for services in ((), (SERVICES,)):
+        chains = tables(4, RuleSettings(), Facts(False, services, hosts=False))["filter"].chains
+        assert ("cali-cidr-block" in {chain.name for chain in chains}) is bool(services)
     whole = hooks(Facts())
     assert whole["mangle"] == {"PREROUTING", "POSTROUTING"}
 
