@@ -37,6 +37,7 @@ PLAIN = (
 )
 LEFT_ALONE = (
     "-A FORWARD -m comment --comment theirs -j ACCEPT",
+    '-A FORWARD -m comment --comment "not our:" -j ACCEPT',
     f"-A our-pod -p tcp -m multiport --dports 80 {OURS} -j ACCEPT",
     f"-A our-pod {OURS} -j LOG",
 )
