@@ -1,16 +1,21 @@
 """Packets a second between two pods: felix's rules against the same rules written by hand.
 
-Two nodes side by side, each with a client and a server; on one felix writes the rules, on the
-other this module, as a careful person would for these two pods and with the same verdicts: nobody
+Nodes side by side, each with a client and a server; on one felix writes the rules, on another
+this module, as a careful person would for these two pods and with the same verdicts: nobody
 sends with another's address or to the node's loopback, tunnel packets of pods and packets of
 unknown interfaces are dropped, what leaves the pool is masqueraded, and a packet is accepted only
 once it is known whose it is. Each policy lets in the members of a network set, over a chain and a
 set of its own; the client is let in by the last one. Two kinds of traffic: packets of one
 connection, and connections that are begun, each by one packet, which meets every policy.
 
+With iptables a third node has Calico's rules: the static chains and the rules of endpoints and
+policies are those whose hashes are equal to a recording of it (tests/felix/rules/test_rules.py),
+written as it writes them, with a program and each comment in front.
+
 A packet's whole way is done on its sender's CPU time, so packets are counted per CPU second: on
-a busy machine too. Both sides take turns; `ratio` is the median of the ratios of the turns, and
-`rules` how many rules a packet of the one connection meets, by the counters of the kernel.
+a busy machine too. The sides take turns; `ratio` is the median of the ratios of the turns, felix's
+pace to that of the rules by hand, `calico_ratio` Calico's to the same. `rules` says how many rules
+a packet of the one connection meets, by the counters of the kernel.
 """
 
 from __future__ import annotations
@@ -20,9 +25,17 @@ import socket
 import subprocess
 import threading
 import time
+from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 
+from felix.dataplane.rules.iptables import SCHEME
+from felix.rules.hosts import DISPATCH
+from felix.rules.inputs import Facts, RuleSettings
+from felix.rules.iptables import render_rules
+from felix.rules.model import Rule
+from felix.rules.static import tables
 from tests.bench._felix_world import Bench, Json, loaded, own_member, soon
 from tests.felix.in_kernel import NFTABLES
 from tests.felix.world import POOL, Pod, World
@@ -33,6 +46,7 @@ SOURCE = Path(__file__).with_name("_flood.c")
 # Name: ports, packets of a turn; fewer where each meets many policies.
 TRAFFIC = {"one_connection": (1, 20_000), "new_connections": (20_000, 20_000)}
 COUNTED = 1000
+_COMMENT = re.compile(r'-m comment --comment (?:"[^"]*"|\S+)')
 Sides = dict[str, tuple[Bench, Pod, Pod]]
 
 
@@ -151,6 +165,45 @@ def _nftables(world: World, members: list[str]) -> None:
     world.node.run("nft", "-f", "-", input="\n".join(parts))
 
 
+def by_calico(calico: World, felix: World) -> None:
+    """Calico's rules for the same: what felix wrote for endpoints and policies, Calico's hooks."""
+    calico.node.run("ipset", "restore", "-!", input=felix.node.run("ipset", "save"))
+    models = tables(4, RuleSettings(), Facts(nat_outgoing=True))
+    for name in (*(set(models) - {"filter"}), "filter"):
+        chains = {chain.name: _rendered(chain.name, chain.rules) for chain in models[name].chains}
+        chains |= {chain: [] for chain in DISPATCH.get(name, ())}
+        for hooks, salt in ((models[name].inserts, ""), (models[name].appends, "*appends*")):
+            for chain, rules in hooks.items():
+                chains.setdefault(chain, []).extend(_rendered(chain, rules, salt))
+        if name == "filter":
+            chains = _of_pods(felix) | chains
+        lines = [f":{chain} - [0:0]" for chain in chains if chain.startswith("cali")]
+        lines += [rule for rules in chains.values() for rule in rules]
+        text = "\n".join((f"*{name}", *lines, "COMMIT", ""))
+        calico.node.run("iptables-nft-restore", input=text)
+
+
+def _rendered(chain: str, rules: Iterable[Rule], salt: str = "") -> list[str]:
+    fragments = render_rules(rules)
+    hashes = SCHEME.hashes(chain + salt, fragments)
+    both = zip(hashes, fragments, strict=True)
+    return [f"-A {chain} {SCHEME.comment(each)} {text}" for each, text in both]
+
+
+def _of_pods(felix: World) -> dict[str, list[str]]:
+    """The chains that are not static, by name, each rule with its comments in front."""
+    chains: dict[str, list[str]] = {}
+    for line in felix.node.run("iptables-nft-save", "-t", "filter").splitlines():
+        if declared := re.match(r":(cali-\S+) ", line):
+            chains[declared.group(1)] = []
+        elif line.startswith("-A cali-"):
+            _, chain, rule = line.split(" ", 2)
+            said = " ".join(_COMMENT.findall(rule))
+            rest = " ".join(_COMMENT.sub("", rule).split())
+            chains[chain].append(f"-A {chain} {said} {rest}")
+    return chains
+
+
 def rate(
     program: Path, client: Pod, server: Pod, ports: int, count: int, world: World
 ) -> tuple[float, float]:
@@ -178,7 +231,7 @@ def counted(world: World) -> int:
 
 
 def compare(sides: Sides, traffic: str, size: int, program: Path) -> Json:
-    """Both sides in turns."""
+    """The sides in turns."""
     ports, count = TRAFFIC[traffic]
     if ports > 1:
         count //= 1 + size // 100
@@ -190,11 +243,15 @@ def compare(sides: Sides, traffic: str, size: int, program: Path) -> Json:
             pace, arrived = rate(program, client, server, ports, count, bench.world)
             paces[side].append(pace)
             least = min(least, arrived)
-    ratios = [ours / hand for ours, hand in zip(paces["felix"], paces["by_hand"], strict=True)]
+    ratios = {
+        side: round(median(a / b for a, b in zip(found, paces["by_hand"], strict=True)), 3)
+        for side, found in paces.items()
+    }
     return {
         **{f"{side}_per_cpu_s": round(median(found)) for side, found in paces.items()},
-        "ratio": round(median(ratios), 3),
+        "ratio": ratios["felix"],
         "ratio_of_best": round(max(paces["felix"]) / max(paces["by_hand"]), 3),
+        **({"calico_ratio": ratios["calico"]} if "calico" in sides else {}),
         "arrived": round(least, 4),
     }
 
@@ -205,22 +262,30 @@ def measure(folder: Path, backend: str, sizes: tuple[int, ...]) -> Json:
     program = folder / "flood"
     subprocess.run(["gcc", "-O2", "-o", str(program), str(SOURCE)], check=True)
     result: Json = {}
-    with (
-        loaded(folder / "felix", backend, 0, 0) as ours,
-        loaded(folder / "hand", backend, 0, 0) as hand,
-    ):
+    peers = ("by_hand",) if backend == NFTABLES else ("by_hand", "calico")
+    with ExitStack() as stack:
+        benches = {
+            side: stack.enter_context(loaded(folder / side, backend, 0, 0))
+            for side in ("felix", *peers)
+        }
+        ours = benches["felix"]
         with ours.world.node.entered():
             sides = {"felix": (ours, *prepare(ours))}
             ours.start()
-        sides["by_hand"] = (hand, *prepare(hand))
+        for side in peers:
+            world = benches[side].world
+            with world.node.entered():
+                sides[side] = (benches[side], *prepare(benches[side]))
+            for pod in world.pods:
+                world.ip(f"route add {pod.address}/32 dev {pod.interface}")
+            world.node.run("sysctl", "-qw", "net.ipv4.ip_forward=1")
         soon(lambda: ours.world.route("10.65.9.2/32"), 0.1, "the route of the server")
-        for pod in hand.world.pods:
-            hand.world.ip(f"route add {pod.address}/32 dev {pod.interface}")
-        hand.world.node.run("sysctl", "-qw", "net.ipv4.ip_forward=1")
         for size in sizes:
             with ours.world.node.entered():
                 by_felix(ours, size)
-            by_hand(hand.world, size, backend == NFTABLES)
+            by_hand(benches["by_hand"].world, size, backend == NFTABLES)
+            if "calico" in benches:
+                by_calico(benches["calico"].world, ours.world)
             found = {traffic: compare(sides, traffic, size, program) for traffic in TRAFFIC}
             for side, (bench, client, server) in sides.items():
                 met = rules_met(program, client, server, bench.world)

@@ -84,6 +84,13 @@ GOALS: Mapping[str, Sequence[Goal]] = {
              "s", "--full"),
         Goal("65,536 routes, again: routes written",
              ("results", "*", "routes", "resync_writes_beside_markers"), 0, "", "--full"),
+        Goal("packets of one connection, beside rules written by hand",
+             ("results", "*", "packets", "*", "one_connection", "ratio"), 0.95, least=True,
+             why_missed="a packet is for 5 rules instead of 3: two jumps to our chains."),
+        Goal("first packets of connections, beside rules written by hand",
+             ("results", "*", "packets", "*", "new_connections", "ratio"), 0.95, least=True,
+             why_missed="a packet is for 17 rules of iptables instead of 4: marks carry verdicts "
+                        "from chain to chain."),
     ),
     "felix-snapshot": (
         Goal("250,000 endpoints, 10,000 policies: stored bytes to rules",
