@@ -86,8 +86,9 @@ class FencedClient(Client):
         query: Mapping[str, str] | None = None,
         body: bytes = b"",
         content: str = JSON,
+        accept: str = JSON,
     ) -> bytes:
         """As of the client; raises what the check does, where it is no question."""
         if method != "GET":
             self._check()
-        return await super().request(method, path, query, body, content)
+        return await super().request(method, path, query, body, content, accept)

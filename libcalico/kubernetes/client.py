@@ -58,11 +58,12 @@ class Client:
         query: Mapping[str, str] | None = None,
         body: bytes = b"",
         content: str = JSON,
+        accept: str = JSON,
     ) -> bytes:
         """The body of the answer. Raises KubernetesError; ApiError for every status above 299."""
         return await self._admitted(
             f"{method} {path}",
-            lambda access: self._request(access, method, path, query, body, content),
+            lambda access: self._request(access, method, path, query, body, content, accept),
         )
 
     async def get(self, resource: Resource[T], name: str, namespace: str = "") -> T:
@@ -146,11 +147,17 @@ class Client:
                 yield decode_event(resource, f"watch {path}", line) if line else opened
 
     async def lines(
-        self, path: str, revision: str, query: Mapping[str, str], *, seconds: int = 300
+        self,
+        path: str,
+        revision: str,
+        query: Mapping[str, str],
+        *,
+        seconds: int = 300,
+        accept: str = JSON,
     ) -> AsyncGenerator[bytes, None]:
         """The events of a watch as lines; the first is empty: the watch is established.
 
-        Raises as `watch`.
+        With `protobuf.ACCEPT` each may be a frame (`protobuf.read_event`). Raises as `watch`.
         """
         asked = {
             **query,
@@ -161,24 +168,28 @@ class Client:
         }
         tried = f"watch {path}"
         connection, head = await self._admitted(
-            tried, lambda access: self._begin(tried, access, path, asked)
+            tried, lambda access: self._begin(tried, access, path, asked, accept)
         )
+        packed = "protobuf" in head.headers.get("content-type", "")
+        told = connection.frames if packed else connection.lines
         try:
             yield b""
-            async with aclosing(connection.lines(head, self._silence)) as lines:
+            async with aclosing(told(head, self._silence)) as lines:
                 async for line in lines:
                     yield line
         finally:
             connection.close()
 
     async def _begin(
-        self, tried: str, access: Access, path: str, asked: Mapping[str, str]
+        self, tried: str, access: Access, path: str, asked: Mapping[str, str], accept: str
     ) -> tuple[Connection, Head]:
         """Open a watch on a connection of its own."""
         async with self._deadline(tried):
             connection = await self._connections.open(access)
             try:
-                head = await self._connections.send(connection, access, "GET", path, asked)
+                head = await self._connections.send(
+                    connection, access, "GET", path, asked, accept=accept
+                )
                 if head.status >= 300:
                     raise self._error(tried, head, await connection.body(head))
             except BaseException:
@@ -218,6 +229,7 @@ class Client:
         query: Mapping[str, str] | None,
         body: bytes,
         content: str,
+        accept: str,
     ) -> bytes:
         tried = f"{method} {path}"
         async with self._deadline(tried):
@@ -225,7 +237,7 @@ class Client:
                 connection, used = await self._connections.get(access)
                 try:
                     head = await self._connections.send(
-                        connection, access, method, path, query, body, content
+                        connection, access, method, path, query, body, content, accept
                     )
                     answer = await connection.body(head)
                 except Unreachable:

@@ -79,9 +79,10 @@ class Connections:
         query: Mapping[str, str] | None = None,
         body: bytes = b"",
         content: str = JSON,
+        accept: str = JSON,
     ) -> Head:
         """Send a request with these credentials; the head of its answer. Raises Unreachable."""
-        headers = {"accept": JSON, "user-agent": self._agent}
+        headers = {"accept": accept, "user-agent": self._agent}
         if access.token:
             headers["authorization"] = f"{access.scheme} {access.token}"
         if body:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from libcalico.errors import MuslinError
+from libcalico.kubernetes.protobuf import Unpackable, is_packed, read_status
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)
 """What decoding raises; text that is no UTF-8 raises its own."""
@@ -87,8 +88,11 @@ class Status(msgspec.Struct):
 def of_status(tried: str, code: int, body: bytes, retry_after: float = 0.0) -> ApiError:
     """The error of an answer; `tried` names method and address."""
     try:
-        said = msgspec.json.decode(body, type=Status)
-    except UNREADABLE:
+        if is_packed(body):
+            said = msgspec.convert(read_status(body), Status)
+        else:
+            said = msgspec.json.decode(body, type=Status)
+    except (*UNREADABLE, Unpackable):
         said = Status(message=body[:200].decode(errors="replace").strip())
     kind = _BY_STATUS.get(code, ApiError)
     text = f"{tried}: {code} {said.message or said.reason}{_REMEDIES.get(code, '')}"

@@ -25,6 +25,8 @@ from libcalico.parsing import Proxy
 BODY_LIMIT = 512 * 1024 * 1024
 LINE_LIMIT = 64 * 1024 * 1024
 PIECE = 256 * 1024
+FRAME_HEAD = 4
+"""Bytes of the length before a frame."""
 _NO_BODY = (204, 304)
 
 
@@ -142,19 +144,9 @@ class Connection:
 
     async def lines(self, head: Head, silence: float) -> AsyncGenerator[bytes, None]:
         """The lines of a body, to its end; Unreachable after `silence` seconds without one."""
-        import asyncio  # a watch has a loop
-
-        pieces = self.pieces(head)
         buffer = bytearray()
         searched = 0
-        while True:
-            try:
-                async with asyncio.timeout(silence):
-                    piece = await anext(pieces)
-            except StopAsyncIteration:
-                return
-            except TimeoutError:
-                raise Unreachable(f"nothing was heard for {silence:.3g} s") from None
+        async for piece in self._prompt_pieces(head, silence):
             buffer += piece
             while (end := buffer.find(b"\n", searched)) >= 0:
                 line = bytes(buffer[:end])
@@ -165,6 +157,39 @@ class Connection:
             searched = len(buffer)
             if searched > LINE_LIMIT:
                 raise Unreachable(f"a line is longer than {LINE_LIMIT} bytes")
+
+    async def frames(self, head: Head, silence: float) -> AsyncGenerator[bytes, None]:
+        """Frames of a body, each behind its length in four bytes; otherwise as `lines`."""
+        buffer = bytearray()
+        async for piece in self._prompt_pieces(head, silence):
+            buffer += piece
+            while len(buffer) >= FRAME_HEAD:
+                size = int.from_bytes(buffer[:FRAME_HEAD], "big")
+                if size > LINE_LIMIT:
+                    raise Unreachable(f"a frame is longer than {LINE_LIMIT} bytes")
+                if len(buffer) < FRAME_HEAD + size:
+                    break
+                frame = bytes(buffer[FRAME_HEAD : FRAME_HEAD + size])
+                del buffer[: FRAME_HEAD + size]
+                if frame:
+                    yield frame
+        if buffer:
+            raise Unreachable("the answer ends in the middle of a frame")
+
+    async def _prompt_pieces(self, head: Head, silence: float) -> AsyncGenerator[bytes, None]:
+        """The body in pieces; Unreachable after `silence` seconds without one."""
+        import asyncio  # a watch has a loop
+
+        pieces = self.pieces(head)
+        while True:
+            try:
+                async with asyncio.timeout(silence):
+                    piece = await anext(pieces)
+            except StopAsyncIteration:
+                return
+            except TimeoutError:
+                raise Unreachable(f"nothing was heard for {silence:.3g} s") from None
+            yield piece
 
     async def pieces(self, head: Head) -> AsyncGenerator[bytes, None]:
         """The body in pieces as they come."""

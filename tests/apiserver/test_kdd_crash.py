@@ -54,15 +54,16 @@ class Mortal(Client):
         query: Mapping[str, str] | None = None,
         body: bytes = b"",
         content: str = JSON,
+        accept: str = JSON,
     ) -> bytes:
         if method == "GET" or self.left < 0:
-            return await super().request(method, path, query, body, content)
+            return await super().request(method, path, query, body, content, accept)
         self.left -= 1
         if self.left >= 0:
-            return await super().request(method, path, query, body, content)
+            return await super().request(method, path, query, body, content, accept)
         self.left = 0
         if self.sent:
-            await super().request(method, path, query, body, content)
+            await super().request(method, path, query, body, content, accept)
             self.sent = False
         raise Killed
 

@@ -61,18 +61,18 @@ def test_without_the_lease_the_store_is_read_and_not_written() -> None:
 def test_without_the_lease_the_api_is_asked_and_not_told(
     method: str, held: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sent: list[tuple[str, str, Mapping[str, str] | None, bytes, str]] = []
+    sent: list[tuple[str, str, Mapping[str, str] | None, bytes, str, str]] = []
 
     async def request(
         _self: Client, method: str, path: str, query: Mapping[str, str] | None = None,
-        body: bytes = b"", content: str = "",
+        body: bytes = b"", content: str = "", accept: str = "",
     ) -> bytes:  # fmt: skip
-        sent.append((method, path, query, body, content))
+        sent.append((method, path, query, body, content, accept))
         return b"answer"
 
     monkeypatch.setattr(Client, "request", request)
     client = FencedClient(NOWHERE, (lambda: None) if held else refused)
-    asked = (method, "/path", {"a": "b"}, b"body", "kind")
+    asked = (method, "/path", {"a": "b"}, b"body", "kind", "forms")
     if held or method == "GET":
         assert asyncio.run(client.request(*asked)) == b"answer"
         assert sent == [asked]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from libcalico.kubernetes import wire
+from libcalico.kubernetes import protobuf, wire
 from libcalico.kubernetes.access import Access
 from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.deadline import Deadline
@@ -21,6 +21,7 @@ from libcalico.kubernetes.objects import SECRETS
 from libcalico.kubernetes.service_objects import ENDPOINT_SLICES
 from libcalico.kubernetes.wire import Connection
 from libcalico.process import unlooped
+from tests.support.packing import STATUS, packed
 from tests.support.patience import patient
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -281,6 +282,69 @@ async def test_events_come_in_whatever_pieces() -> None:
     assert "data" in wrong.broken
     assert (bookmark.name, bookmark.revision) == (None, "9")
     assert (deleted.name, deleted.value, deleted.revision) == (Name("n", "a"), None, "10")
+
+
+PACKED = b"HTTP/1.1 200 OK\r\ncontent-type: application/vnd.kubernetes.protobuf;stream=watch\r\n"
+
+
+async def frames(answer: bytes, end: bool = True) -> list[bytes]:
+    """The events of a watch whose answer is in frames; the first says that it stands."""
+    found: list[bytes] = []
+    async with server(says(answer, end=end)) as port:
+        one = client(port, silence=patient(0.3))
+        try:
+            async for frame in one.lines("/x", "5", {}, accept=protobuf.ACCEPT):
+                found.append(frame)
+        except Unreachable as problem:
+            found.append(str(problem).encode())
+    return found
+
+
+@pytest.mark.asyncio
+async def test_frames_come_in_whatever_pieces() -> None:
+    sent = [b"one", b"\n", b"x" * 70_000, b"{}"]
+    text = b"".join(len(one).to_bytes(4, "big") + one for one in [*sent, b""])
+    chunks = b"".join(
+        b"%x\r\n%s\r\n" % (len(piece), piece)
+        for piece in (text[at : at + 1000] for at in range(0, len(text), 1000))
+    )
+    assert await frames(PACKED + CHUNKED + chunks + b"0\r\n\r\n") == [b"", *sent]
+    lines = OK + b"content-length: 6\r\n\r\n{}\n{}\n"
+    assert await frames(lines) == [b"", b"{}", b"{}"], "who has no protobuf sends lines"
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (b"\0\0\0\5four", "in the middle of a frame"),
+        (b"\0\0", "in the middle of a frame"),
+        (b"\xff\0\0\0x", "a frame is longer than"),
+    ],
+)
+async def test_a_bad_frame_is_named(text: bytes, reason: str) -> None:
+    found = await frames(PACKED + b"content-length: %d\r\n\r\n" % len(text) + text)
+    assert len(found) == 2
+    assert reason in found[1].decode()
+
+
+@pytest.mark.asyncio
+async def test_silence_ends_a_watch_in_frames() -> None:
+    found = await frames(PACKED + CHUNKED + b"7\r\n\0\0\0\3one\r\n", end=False)
+    assert found[:2] == [b"", b"one"]
+    assert "nothing was heard" in found[2].decode()
+
+
+@pytest.mark.asyncio
+async def test_an_error_in_protobuf_has_its_name() -> None:
+    status = {"message": "too old", "reason": "Expired", "code": 410}
+    answers = [body(packed(status, STATUS), b"410 Gone"), body(b"k8s\0\x0a\x05a", b"500 Oh")]
+    async with server(says(*answers)) as port:
+        one = client(port)
+        with pytest.raises(Gone, match="410 too old"):
+            await one.request("GET", "/x")
+        with pytest.raises(ApiError, match="500"):
+            await one.request("GET", "/x")
 
 
 @pytest.mark.asyncio
