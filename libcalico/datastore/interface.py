@@ -97,7 +97,8 @@ class Selection(msgspec.Struct, frozen=True):
     `IPAMConfig`, `FelixStatus`, `WorkloadStatus`, `HostEndpointStatus`. For a namespaced kind
     `namespace` narrows it; `name_prefix` narrows any resource kind by the beginning of its
     name; `host` narrows `BlockAffinity`, the status families and `Node` to one node. `raw`: values
-    are not decoded (`Entry.value` is None), the reader does that.
+    are not decoded (`Entry.value` is None), the reader does that. `live`: of `WorkloadEndpoint`,
+    those whose pod has ended may be left out; a store that cannot tell has them all.
     """
 
     family: str
@@ -105,6 +106,7 @@ class Selection(msgspec.Struct, frozen=True):
     name_prefix: str = ""
     host: str = ""
     raw: bool = False
+    live: bool = False
 
 
 class Listing(msgspec.Struct, frozen=True):

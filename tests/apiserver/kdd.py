@@ -50,10 +50,14 @@ def clean(api: ApiServer) -> None:
     ):
         api.delete(f"{CRD}/{plural}")
     api.delete("/api/v1/nodes")
-    for pod in api.call("GET", "/api/v1/namespaces/default/pods")["items"]:
-        api.delete(
-            f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}?gracePeriodSeconds=0"
-        )
+    no_pods(api, "default")
+
+
+def no_pods(api: ApiServer, space: str) -> None:
+    """No pod of a namespace is left."""
+    path = f"/api/v1/namespaces/{space}/pods"
+    for pod in api.call("GET", path)["items"]:
+        api.delete(f"{path}/{pod['metadata']['name']}?gracePeriodSeconds=0")
 
 
 def node(api: ApiServer, name: str, address: str = "10.0.0.1", **spec: Any) -> None:

@@ -178,8 +178,8 @@ def test_who_is_an_endpoint() -> None:
         ("n--1-k8s-web--0-", "metadata.name=web-0"),
         ("n--1-", "spec.nodeName=n-1"),
         ("n--1-k8s-", "spec.nodeName=n-1"),
-        ("n--1", None),
-        ("", None),
+        ("n--1", "spec.nodeName!="),
+        ("", "spec.nodeName!="),
     ],
 )
 def test_what_a_prefix_asks_for(prefix: str, selector: str | None) -> None:

@@ -19,6 +19,7 @@ from libcalico.datastore.kubernetes import watch as watching
 from libcalico.datastore.kubernetes.feeds import NOWHERE, Feed
 from libcalico.datastore.kubernetes.positions import Memory
 from libcalico.datastore.kubernetes.table import Table
+from libcalico.kubernetes.connections import JSON
 from libcalico.kubernetes.errors import ObjectNotFound
 from tests.simulation.loop import Clock, Loop
 from tests.support.patience import patient
@@ -31,7 +32,9 @@ class Api:
         self.revision, self.watches = revision, list(watches)
         self.asked: list[str] = []
 
-    async def request(self, method: str, path: str, query: Mapping[str, str]) -> bytes:
+    async def request(
+        self, method: str, path: str, query: Mapping[str, str], *, accept: str = JSON
+    ) -> bytes:
         assert (method, query.get("limit")) == ("GET", "1")
         assert "resourceVersion" not in query, "whoever answers from memory may be behind"
         self.asked.append(path)
@@ -41,7 +44,13 @@ class Api:
         return msgspec.json.encode({"metadata": meta, "items": []})
 
     async def lines(
-        self, path: str, revision: str, query: Mapping[str, str], *, seconds: int = 0
+        self,
+        path: str,
+        revision: str,
+        query: Mapping[str, str],
+        *,
+        seconds: int = 0,
+        accept: str = JSON,
     ) -> AsyncGenerator[bytes, None]:
         yield b""
         if not self.watches:
@@ -116,7 +125,9 @@ def test_a_collection_that_is_not_defined_is_probed_alone(monkeypatch: pytest.Mo
     custom, native = feeds("GlobalNetworkPolicy")
     api, probes = Api(100), 20
 
-    async def request(method: str, path: str, query: Mapping[str, str]) -> bytes:
+    async def request(
+        method: str, path: str, query: Mapping[str, str], *, accept: str = JSON
+    ) -> bytes:
         api.revision = 100 if path == custom.path or api.asked.count(path) > probes else 0
         return await Api.request(api, method, path, query)
 
@@ -131,7 +142,7 @@ def test_what_is_not_defined_is_looked_for_ever_more_seldom(
     """24 hours of a node in a cluster without one of the kinds, in simulated time."""
     looks: list[float] = []
 
-    async def request(*_: Any) -> bytes:
+    async def request(*_: Any, **__: Any) -> bytes:
         looks.append(loop.time())
         raise ObjectNotFound("GET", 404)
 

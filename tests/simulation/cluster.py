@@ -118,9 +118,10 @@ class Cluster:
     async def pod(self, name: str, node: str, labels: dict[str, str]) -> None:
         """A pod is scheduled to a node, before it has a container."""
         self.labels[name] = labels
-        spec = {"nodeName": node, "serviceAccountName": "default", "containers": []}
+        spec = {"serviceAccountName": "default", "containers": []}
         meta = {"name": name, "namespace": "default", "labels": labels}
         self.api.put(self._pod(name), {"metadata": meta, "spec": spec, "status": {}})
+        self.api.patch(self._pod(name), {"spec": {"nodeName": node}})
 
     def _pod(self, name: str) -> str:
         return f"/api/v1/namespaces/default/pods/{name}"
@@ -140,8 +141,10 @@ class Cluster:
         raise NotImplementedError
 
     async def pod_gone(self, name: str, node: str) -> None:
-        """A pod is deleted."""
+        """A pod is deleted; its kubelet says before that it has ended."""
         self.labels.pop(name, None)
+        if self._pod(name) in self.api.objects:
+            self.api.patch(self._pod(name), {"status": {"phase": "Succeeded"}})
         self.api.delete(self._pod(name))
 
     async def corrupt(self, kind: str, name: str) -> None:

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 
-import msgspec
-
 from libcalico.datastore.interface import Listing
+from libcalico.datastore.kubernetes.answers import list_of
 from libcalico.datastore.kubernetes.decode import entry_of, selected
 from libcalico.datastore.kubernetes.failures import as_datastore_error, translated
 from libcalico.datastore.kubernetes.feeds import NOWHERE, Feed
@@ -17,7 +16,7 @@ from libcalico.datastore.kubernetes.mapping import Mapping, OfNodes
 from libcalico.datastore.kubernetes.metadata import Tree
 from libcalico.errors import InvalidValue
 from libcalico.kubernetes.client import Client
-from libcalico.kubernetes.errors import UNREADABLE, KubernetesError, ObjectNotFound, Unreachable
+from libcalico.kubernetes.errors import KubernetesError, ObjectNotFound
 from libcalico.process import unlooped
 
 PAGE, SLICE = 500, 100
@@ -35,13 +34,14 @@ async def pages(client: Client, feed: Feed, revision: int) -> AsyncIterator[tupl
         try:
             with translated():
                 try:
-                    answer = await client.request("GET", feed.path, asked)
+                    accept = feed.mapping.collection.accept
+                    answer = await client.request("GET", feed.path, asked, accept=accept)
                 except ObjectNotFound:
                     if not feed.mapping.collection.optional:
                         raise
                     yield Listing([], 0, []), NOWHERE
                     return
-            tree = _list_of(feed.path, answer)
+            tree = list_of(feed.path, answer, feed.mapping.collection)
             await have_nodes(client, feed.mapping, tree.get("items") or [])
         except KubernetesError as error:
             raise as_datastore_error(error) from None
@@ -78,13 +78,3 @@ def _collect(feed: Feed, tree: Tree, page: Listing) -> None:
         page.broken.append((str(key), reason))
     if entry is not None:
         page.entries.append(entry)
-
-
-def _list_of(path: str, answer: bytes) -> Tree:
-    try:
-        tree = msgspec.json.decode(answer)
-    except UNREADABLE as problem:
-        raise Unreachable(f"GET {path}: the answer is no list: {problem}") from None
-    if not isinstance(tree, dict):
-        raise Unreachable(f"GET {path}: the answer is no list")
-    return tree

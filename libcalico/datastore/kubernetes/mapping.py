@@ -17,6 +17,9 @@ import msgspec
 
 from libcalico.datastore.interface import Change, Entry, Put, Selection
 from libcalico.datastore.kubernetes.metadata import Tree
+from libcalico.kubernetes import protobuf
+from libcalico.kubernetes.connections import JSON
+from libcalico.kubernetes.protobuf import Fields
 from libcalico.model.keys import Key
 
 if TYPE_CHECKING:
@@ -28,6 +31,7 @@ class Collection:
     """A collection of the API. `optional`: a cluster without it has none of its objects.
 
     `status`: the kind has the subresource `status`, which is written separately.
+    `fields`: those that are read of its objects, where lists and watches are asked for in protobuf.
     """
 
     group_version: str
@@ -36,6 +40,12 @@ class Collection:
     namespaced: bool = False
     optional: bool = False
     status: bool = False
+    fields: Fields | None = None
+
+    @property
+    def accept(self) -> str:
+        """The media types that are asked for."""
+        return JSON if self.fields is None else protobuf.ACCEPT
 
     def path(self, namespace: str = "", name: str = "", part: str = "") -> str:
         """The path of one object, or of all (of a namespace); `part` is such as `status`."""

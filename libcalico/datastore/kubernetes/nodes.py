@@ -17,6 +17,7 @@ from ipaddress import ip_interface, ip_network
 import msgspec
 
 from libcalico.datastore.interface import Change, Delete, Entry, Put, Selection
+from libcalico.datastore.kubernetes.fields import NODE
 from libcalico.datastore.kubernetes.mapping import Asked, Collection, Place, encoded, metadata
 from libcalico.datastore.kubernetes.metadata import V3, Tree, native_metadata
 from libcalico.datastore.kubernetes.node_annotations import (
@@ -59,7 +60,7 @@ class Nodes:
     With `pod_cidr` the IPIP tunnel address derives from its pod CIDR.
     """
 
-    collection = Collection("v1", "nodes", "Node")
+    collection = Collection("v1", "nodes", "Node", fields=NODE)
 
     def __init__(self, pod_cidr: bool = False) -> None:
         self._pod_cidr = pod_cidr

@@ -15,6 +15,7 @@ from contextlib import suppress
 from libcalico import names
 from libcalico.conversion.pods import CONTAINER, POD_IP, POD_IPS, attached, is_endpoint, workload
 from libcalico.datastore.interface import Change, Delete, Entry, Put, Selection
+from libcalico.datastore.kubernetes.fields import POD
 from libcalico.datastore.kubernetes.mapping import Asked, Collection, Place, metadata
 from libcalico.datastore.kubernetes.metadata import Tree, native_metadata
 from libcalico.errors import DatastoreError, InvalidValue
@@ -22,12 +23,14 @@ from libcalico.model import codec
 from libcalico.model.keys import Key, ResourceKey
 
 FIRST_INTERFACE = "eth0"
+BOUND = "spec.nodeName!="
+NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
 
 
 class Pods:
     """`WorkloadEndpoint` is a pod."""
 
-    collection = Collection("v1", "pods", "Pod", namespaced=True)
+    collection = Collection("v1", "pods", "Pod", namespaced=True, fields=POD)
 
     def place(self, key: Key) -> Place | None:
         """The pod, if the endpoint is its first interface."""
@@ -55,11 +58,15 @@ class Pods:
         return codec.encode_value(key, workload(tree, meta))
 
     def asked(self, selection: Selection) -> Asked:
-        """Ask for the pods of one node, or for one pod where the name's prefix tells which."""
+        """Ask for the pods of one node, or for one pod where the name's prefix tells which.
+
+        Of all pods those that have a node: of another one nothing is told, not even its changes.
+        """
         parts = selection.name_prefix.replace("--", "\0").split("-")
         words = [part.replace("\0", "-") for part in parts]
         if len(words) < 2 or "\0" in parts[-1]:
-            return Asked(selection.namespace)
+            fields = f"{BOUND},{NOT_ENDED}" if selection.live else BOUND
+            return Asked(selection.namespace, {"fieldSelector": fields})
         if len(words) > 3 and selection.namespace:
             return Asked(selection.namespace, {"fieldSelector": f"metadata.name={words[2]}"})
         return Asked(selection.namespace, {"fieldSelector": f"spec.nodeName={words[0]}"})

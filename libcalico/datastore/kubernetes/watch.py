@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from libcalico.datastore.interface import Batch, Compacted, Event
+from libcalico.datastore.kubernetes.answers import event_of, list_of
 from libcalico.datastore.kubernetes.cluster_policies import ClusterPolicies, Speaking
 from libcalico.datastore.kubernetes.decode import entry_of, selected
 from libcalico.datastore.kubernetes.failures import as_datastore_error
@@ -131,7 +132,10 @@ async def _follow(
                 await _check_history(client, feed, at)
             began = loop.time()
             seconds = random.randint(*WATCH)
-            lines = client.lines(feed.path, str(at), feed.parameters, seconds=seconds)
+            accept = feed.mapping.collection.accept
+            lines = client.lines(
+                feed.path, str(at), feed.parameters, seconds=seconds, accept=accept
+            )
             async with aclosing(lines) as watched:
                 async for line in watched:
                     if not line:
@@ -177,12 +181,9 @@ async def _defined_again(
 
 async def _check_history(client: Client, feed: Feed, at: int) -> None:
     """Raise Compacted where the API is behind the reader."""
-    answer = await client.request("GET", feed.path, {**feed.parameters, "limit": "1"})
-    try:
-        now = version(msgspec.json.decode(answer))
-    except (*UNREADABLE, AttributeError) as problem:
-        raise DatastoreUnavailable(f"GET {feed.path}: the answer is no list: {problem}") from None
-    if now:
+    asked, collection = {**feed.parameters, "limit": "1"}, feed.mapping.collection
+    answer = await client.request("GET", feed.path, asked, accept=collection.accept)
+    if now := version(list_of(feed.path, answer, collection)):
         _must_be_later(f"watch {feed.path}", now, at)
 
 
@@ -196,11 +197,7 @@ def _must_be_later(tried: str, revision: int, at: int) -> None:
 
 def _event(feed: Feed, line: bytes, at: int, speaking: Speaking | None) -> tuple[int, Event | None]:
     tried = f"watch {feed.path}"
-    try:
-        event = msgspec.json.decode(line)
-        what, tree = event["type"], event["object"]
-    except (*UNREADABLE, KeyError, TypeError) as problem:
-        raise DatastoreUnavailable(f"{tried}: an event is none: {problem}") from None
+    what, tree = event_of(tried, line, feed.mapping.collection)
     if what == "ERROR":
         code = tree.get("code", 0) if isinstance(tree, dict) else 0
         raise of_status(tried, code, msgspec.json.encode(tree))

@@ -2,7 +2,8 @@
 
 `ApiClient` stands for `libcalico.kubernetes.client.Client` at its two calls that make traffic: a
 request, and the lines of a watch. Objects are trees; each has its own resourceVersion; a watch with
-a field selector tells of objects that come into it or leave it.
+a field selector tells of objects that come into it or leave it. Pods and Nodes are told in protobuf
+to who asks for that.
 """
 
 from __future__ import annotations
@@ -16,15 +17,20 @@ from typing import Any
 
 import msgspec
 
+from libcalico.datastore.kubernetes.fields import NODE, POD
+from libcalico.kubernetes import protobuf
 from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.connections import JSON
 from libcalico.kubernetes.errors import Unreachable, of_status
+from libcalico.kubernetes.protobuf import Fields
 from tests.simulation.stores.weather import Waiting, Weather, wake
+from tests.support.packing import packed_event, packed_list
 
 Tree = dict[str, Any]
 Happening = tuple[int, str, Tree | None, Tree | None]
 """Revision, path, the object before and after."""
 _HEX = "0123456789abcdef"
+PACKED = {"pods": POD, "nodes": NODE}
 
 
 @dataclass
@@ -112,11 +118,11 @@ def _collection(path: str, asked: str) -> bool:
 
 def _selected(tree: Tree, query: Mapping[str, str]) -> bool:
     for wish in filter(None, query.get("fieldSelector", "").split(",")):
-        where, _, value = wish.partition("=")
+        where, equal, value = wish.partition("!=" if "!=" in wish else "=")
         found: Any = tree
         for part in where.split("."):
             found = found.get(part) if isinstance(found, dict) else None
-        if str(found or "") != value:
+        if (str(found or "") == value) != (equal == "="):
             return False
     return True
 
@@ -150,6 +156,7 @@ class ApiClient(Client):
         query: Mapping[str, str] | None = None,
         body: bytes = b"",
         content: str = JSON,
+        accept: str = JSON,
     ) -> bytes:
         """One request."""
         tried = f"{method} {path}"
@@ -158,6 +165,8 @@ class ApiClient(Client):
         await self._travel(tried)
         if code >= 300:
             raise of_status(tried, code, msgspec.json.encode(answer))
+        if (fields := _packed_as(path, accept)) and "items" in answer:
+            return packed_list(answer, fields)
         if method != "GET" and self.weather.loses_the_answer():
             raise Unreachable(f"{tried}: no answer (simulated)")
         return msgspec.json.encode(answer)
@@ -169,17 +178,24 @@ class ApiClient(Client):
             raise Unreachable(f"{tried}: no answer (simulated)")
 
     async def lines(
-        self, path: str, revision: str, query: Mapping[str, str], *, seconds: int = 300
+        self,
+        path: str,
+        revision: str,
+        query: Mapping[str, str],
+        *,
+        seconds: int = 300,
+        accept: str = JSON,
     ) -> AsyncGenerator[bytes, None]:
         """The events of a watch."""
         api, at = self._api, int(revision)
+        fields = _packed_as(path, accept)
         await self._travel(f"watch {path}")
         yield b""
         ends = asyncio.get_running_loop().time() + seconds
         while asyncio.get_running_loop().time() < ends:
             if at < api.compacted and api.version > at:
                 status = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}
-                yield msgspec.json.encode({"type": "ERROR", "object": status})
+                yield _told("ERROR", status, fields)
                 return
             due = api.after(path, at)
             if not due:
@@ -194,9 +210,9 @@ class ApiClient(Client):
                 await self._deaf(path)
             for number, _, before, after in due:
                 at = number
-                line = _line(number, before, after, query)
-                if line:
-                    yield line
+                told = _change(number, before, after, query)
+                if told is not None:
+                    yield _told(*told, fields)
 
     async def _deaf(self, path: str) -> None:
         """The way is cut: after a while that is noticed, unless it is open again by then."""
@@ -205,15 +221,28 @@ class ApiClient(Client):
             raise Unreachable(f"watch {path}: nothing heard (simulated)")
 
 
-def _line(number: int, before: Tree | None, after: Tree | None, query: Mapping[str, str]) -> bytes:
+def _packed_as(path: str, accept: str) -> Fields | None:
+    """The fields of what is told in protobuf."""
+    return PACKED.get(_plural(path)) if accept == protobuf.ACCEPT else None
+
+
+def _told(what: str, tree: Tree, fields: Fields | None) -> bytes:
+    if fields is not None:
+        return packed_event(what, tree, fields)
+    return msgspec.json.encode({"type": what, "object": tree})
+
+
+def _change(
+    number: int, before: Tree | None, after: Tree | None, query: Mapping[str, str]
+) -> tuple[str, Tree] | None:
     was = before is not None and _selected(before, query)
     now = after is not None and _selected(after, query)
-    if now:
-        return msgspec.json.encode({"type": "MODIFIED" if was else "ADDED", "object": after})
+    if now and after is not None:
+        return "MODIFIED" if was else "ADDED", after
     if not was:
-        return b""
-    gone = _merged(after or before, {"metadata": {"resourceVersion": str(number)}})
-    return msgspec.json.encode({"type": "DELETED", "object": gone})
+        return None
+    # As the API does: the object as it was, at the revision at which it left.
+    return "DELETED", _merged(before, {"metadata": {"resourceVersion": str(number)}})
 
 
 def _serve(
