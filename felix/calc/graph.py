@@ -53,7 +53,7 @@ CLUSTER = ResourceKey("ClusterInformation", "default")
 
 
 def selections() -> list[Selection]:
-    """What felix watches: no block, which changes with each of its pods."""
+    """What felix watches: no block, which changes with each of its pods, and no pod that ended."""
     return [
         Selection("ClusterInformation"),
         Selection("FelixConfiguration"),
@@ -61,7 +61,7 @@ def selections() -> list[Selection]:
         Selection("Node"),
         Selection("BGPConfiguration"),
         Selection("BlockAffinity"),
-        *map(Selection, POLICY_KINDS),
+        *(Selection(kind, live=kind == "WorkloadEndpoint") for kind in POLICY_KINDS),
     ]
 
 

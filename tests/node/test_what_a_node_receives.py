@@ -45,9 +45,9 @@ from libcalico.model import (
     codec,
 )
 from libcalico.model.resources.endpoint import WorkloadEndpointPort
+from tests.support.counting import CountingProxy
 from tests.support.etcd import Etcd
 from tests.support.patience import HANG
-from tests.support.proxy import Proxy
 
 ROOT = Path(__file__).parents[2]
 LIMIT = 1500
@@ -66,22 +66,6 @@ FOLLOWED = {
     "node/start/tunnel_addresses.py": ["[Selection('IPPool'), own]"],
 }
 """What is followed in the datastore on a node, by the source that says so."""
-
-
-class CountingProxy(Proxy):
-    """Counts what goes to the client."""
-
-    received = 0
-
-    async def _pump(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, flowing: asyncio.Event
-    ) -> None:
-        to_client = writer.get_extra_info("sockname")[1] == self.port
-        while data := await reader.read(65536):
-            self.received += len(data) if to_client else 0
-            writer.write(data)
-            await writer.drain()
-        writer.close()
 
 
 class CountingRows(EndpointRows):
