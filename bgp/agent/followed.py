@@ -10,9 +10,12 @@ from libcalico.model.keys import Key, ResourceKey
 
 
 def selections() -> list[Selection]:
-    """The objects of the datastore that BGP follows; no block, which changes with each pod."""
-    families = ("Node", "BGPConfiguration", "BGPPeer", "BGPFilter", "IPPool", "BlockAffinity")
-    return [Selection(family) for family in families]
+    """The objects of the datastore that BGP follows; no block, which changes with each pod.
+
+    Of a node what Calico's agents said is enough (`bgp.cluster.nodes.node_view`).
+    """
+    families = ("BGPConfiguration", "BGPPeer", "BGPFilter", "IPPool", "BlockAffinity")
+    return [Selection("Node", brief=True), *map(Selection, families)]
 
 
 def ours(key: Key, me: str) -> bool:

@@ -98,7 +98,8 @@ class Selection(msgspec.Struct, frozen=True):
     `namespace` narrows it; `name_prefix` narrows any resource kind by the beginning of its
     name; `host` narrows `BlockAffinity`, the status families and `Node` to one node. `raw`: values
     are not decoded (`Entry.value` is None), the reader does that. `live`: of `WorkloadEndpoint`,
-    those whose pod has ended may be left out; a store that cannot tell has them all.
+    those whose pod has ended may be left out; a store that cannot tell has them all. `brief`: of
+    `Node`, addresses and networks that Kubernetes itself gave it may be missing.
     """
 
     family: str
@@ -107,6 +108,7 @@ class Selection(msgspec.Struct, frozen=True):
     host: str = ""
     raw: bool = False
     live: bool = False
+    brief: bool = False
 
 
 class Listing(msgspec.Struct, frozen=True):

@@ -18,8 +18,14 @@ from enum import Enum
 from typing import Any
 
 Tree = dict[str, Any]
-ACCEPT = "application/vnd.kubernetes.protobuf, application/json"
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+ACCEPT = f"{PROTOBUF}, application/json"
 """A server that has no protobuf of a kind answers in JSON."""
+METADATA, METADATA_LIST = (
+    f"{PROTOBUF};as={kind};g=meta.k8s.io;v=v1, {ACCEPT}"
+    for kind in ("PartialObjectMetadata", "PartialObjectMetadataList")
+)
+"""The metadata of objects alone: of a watch, of a list."""
 MAGIC = b"k8s\0"
 VARINT, EIGHT, SIZED, FOUR = 0, 1, 2, 5
 

@@ -10,14 +10,17 @@ from typing import Any
 
 import pytest
 
+from bgp.cluster.nodes import node_view
 from libcalico.datastore.interface import Compacted, Event, Listing, Selection
 from libcalico.datastore.kubernetes.store import KubernetesDatastore
 from libcalico.errors import PermissionDenied
 from tests.apiserver import kdd
+from tests.apiserver.kubelet_report import register
 from tests.apiserver.pod_life import PodLife
 from tests.support.apiserver import ApiServer
 from tests.support.patience import HANG
 
+REFLECTOR = "projectcalico.org/RouteReflectorClusterID"
 PODS = {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}
 
 
@@ -148,6 +151,34 @@ async def test_a_watch_says_the_same(api: ApiServer, space: str) -> None:
         addresses = [raw is not None and b"10.65.0.2" in raw for _, _, raw in found]
         # Made: nothing. Bound, and made ready; attached until it is detached; ended.
         assert addresses == [False, False, *[True] * 7, False, False], found
+
+
+@pytest.mark.asyncio
+async def test_a_node_in_brief_is_the_same_node_to_bgp(api: ApiServer, space: str) -> None:
+    """It loses what Kubernetes itself gave the node, and nothing of Calico's."""
+    register(api, "n2")
+    whole, brief = Selection("Node"), Selection("Node", brief=True)
+    async with kdd.opened(api) as store:
+        listed, found = await store.list(whole), await store.list(brief)
+        assert [node_view(one.value) for one in found.entries] == [
+            node_view(one.value) for one in listed.entries
+        ]
+        (own,) = (one.value for one in found.entries)
+        assert node_view(own).asn == 64512
+        assert (own.status.podCIDRs, len(own.spec.addresses)) == ([], 1)
+        api.call(
+            "PATCH",
+            "/api/v1/nodes/n2",
+            {"metadata": {"labels": {"rack": "7"}, "annotations": {REFLECTOR: "244.0.0.1"}}},
+            content="application/merge-patch+json",
+        )
+        async with (
+            asyncio.timeout(HANG),
+            contextlib.aclosing(store.watch([brief], found.revision)) as watch,
+        ):
+            event = await anext(event async for batch in watch for event in batch)
+        view = node_view(event.entry.value)
+        assert (view.labels["rack"], view.cluster_id) == ("7", "244.0.0.1")
 
 
 @pytest.mark.asyncio

@@ -5,9 +5,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from libcalico.datastore.interface import Selection
 from libcalico.datastore.kubernetes.answers import event_of, list_of
 from libcalico.datastore.kubernetes.fields import POD
 from libcalico.datastore.kubernetes.mapping import Collection
+from libcalico.datastore.kubernetes.table import Table
+from libcalico.datastore.kubernetes.watch import Feed
+from libcalico.kubernetes import protobuf
 from libcalico.kubernetes.errors import Unreachable
 from tests.support.packing import packed_event, packed_list
 
@@ -18,9 +22,24 @@ LIST = {"metadata": {"resourceVersion": "7"}, "items": [TREE]}
 EVENT = {"type": "ADDED", "object": TREE}
 
 
-def test_only_what_can_be_packed_is_asked_for_packed() -> None:
-    assert PODS.accept == "application/vnd.kubernetes.protobuf, application/json"
-    assert POOLS.accept == "application/json"
+@pytest.mark.parametrize(
+    ("family", "brief", "watch", "listing"),
+    [
+        ("WorkloadEndpoint", False, protobuf.ACCEPT, protobuf.ACCEPT),
+        ("Node", False, protobuf.ACCEPT, protobuf.ACCEPT),
+        ("Node", True, protobuf.METADATA, protobuf.METADATA_LIST),
+        ("IPPool", True, "application/json", "application/json"),
+    ],
+)
+def test_what_is_asked_for_in_which_form(
+    family: str, brief: bool, watch: str, listing: str
+) -> None:
+    selection = Selection(family, brief=brief)
+    (mapping,) = Table().of_family(family)
+    asked = mapping.asked(selection)
+    feed = Feed(selection, mapping, "/p", asked.parameters, asked.brief)
+    assert (feed.accepts, feed.accepts_of_list) == (watch, listing)
+    assert watch.endswith("application/json"), "a server may have nothing else"
 
 
 @pytest.mark.parametrize("collection", [PODS, POOLS])

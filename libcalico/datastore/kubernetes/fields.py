@@ -3,7 +3,8 @@
 What a mapping reads of an object must be here, or it would be missing where the API speaks
 protobuf. Numbers never change. Source:
 https://github.com/kubernetes/api/blob/master/core/v1/generated.proto and
-https://github.com/kubernetes/apimachinery/blob/master/pkg/apis/meta/v1/generated.proto. Tested against the API's JSON in tests/apiserver/test_kdd_protobuf.py.
+https://github.com/kubernetes/apimachinery/blob/master/pkg/apis/meta/v1/generated.proto.
+Tested against the API's JSON in tests/apiserver/test_kdd_protobuf.py.
 """
 
 from __future__ import annotations

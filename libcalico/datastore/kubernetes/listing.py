@@ -34,8 +34,9 @@ async def pages(client: Client, feed: Feed, revision: int) -> AsyncIterator[tupl
         try:
             with translated():
                 try:
-                    accept = feed.mapping.collection.accept
-                    answer = await client.request("GET", feed.path, asked, accept=accept)
+                    answer = await client.request(
+                        "GET", feed.path, asked, accept=feed.accepts_of_list
+                    )
                 except ObjectNotFound:
                     if not feed.mapping.collection.optional:
                         raise

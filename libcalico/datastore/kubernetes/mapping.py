@@ -17,8 +17,6 @@ import msgspec
 
 from libcalico.datastore.interface import Change, Entry, Put, Selection
 from libcalico.datastore.kubernetes.metadata import Tree
-from libcalico.kubernetes import protobuf
-from libcalico.kubernetes.connections import JSON
 from libcalico.kubernetes.protobuf import Fields
 from libcalico.model.keys import Key
 
@@ -42,11 +40,6 @@ class Collection:
     status: bool = False
     fields: Fields | None = None
 
-    @property
-    def accept(self) -> str:
-        """The media types that are asked for."""
-        return JSON if self.fields is None else protobuf.ACCEPT
-
     def path(self, namespace: str = "", name: str = "", part: str = "") -> str:
         """The path of one object, or of all (of a namespace); `part` is such as `status`."""
         words = ["/apis" if "/" in self.group_version else "/api", self.group_version]
@@ -65,10 +58,14 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a request for a selection asks the API for: a namespace, and selectors."""
+    """What a request for a selection asks the API for: a namespace, and selectors.
+
+    `brief`: the metadata of the objects is enough.
+    """
 
     namespace: str = ""
     parameters: Map[str, str] = field(default_factory=dict)
+    brief: bool = False
 
 
 class Mapping(Protocol):

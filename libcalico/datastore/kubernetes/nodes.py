@@ -78,7 +78,7 @@ class Nodes:
     def asked(self, selection: Selection) -> Asked:
         """Ask for all nodes, or for the one that the selection names."""
         only = {"fieldSelector": f"metadata.name={selection.host}"} if selection.host else {}
-        return Asked(parameters=only)
+        return Asked(parameters=only, brief=selection.brief)
 
     def raw(self, key: Key, tree: Tree) -> bytes | None:
         """The v3 form of the node."""

@@ -175,7 +175,7 @@ class KubernetesDatastore:
         for mapping in self._table.of_family(selection.family):
             asked = mapping.asked(selection)
             path = mapping.collection.path(asked.namespace)
-            feeds.append(Feed(selection, mapping, path, asked.parameters))
+            feeds.append(Feed(selection, mapping, path, asked.parameters, asked.brief))
         return feeds
 
     async def _in_turn(

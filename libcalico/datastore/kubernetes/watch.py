@@ -132,9 +132,8 @@ async def _follow(
                 await _check_history(client, feed, at)
             began = loop.time()
             seconds = random.randint(*WATCH)
-            accept = feed.mapping.collection.accept
             lines = client.lines(
-                feed.path, str(at), feed.parameters, seconds=seconds, accept=accept
+                feed.path, str(at), feed.parameters, seconds=seconds, accept=feed.accepts
             )
             async with aclosing(lines) as watched:
                 async for line in watched:
@@ -181,9 +180,9 @@ async def _defined_again(
 
 async def _check_history(client: Client, feed: Feed, at: int) -> None:
     """Raise Compacted where the API is behind the reader."""
-    asked, collection = {**feed.parameters, "limit": "1"}, feed.mapping.collection
-    answer = await client.request("GET", feed.path, asked, accept=collection.accept)
-    if now := version(list_of(feed.path, answer, collection)):
+    asked = {**feed.parameters, "limit": "1"}
+    answer = await client.request("GET", feed.path, asked, accept=feed.accepts_of_list)
+    if now := version(list_of(feed.path, answer, feed.mapping.collection)):
         _must_be_later(f"watch {feed.path}", now, at)
 
 

@@ -3,7 +3,7 @@
 `ApiClient` stands for `libcalico.kubernetes.client.Client` at its two calls that make traffic: a
 request, and the lines of a watch. Objects are trees; each has its own resourceVersion; a watch with
 a field selector tells of objects that come into it or leave it. Pods and Nodes are told in protobuf
-to who asks for that.
+to who asks for that, and as their metadata alone.
 """
 
 from __future__ import annotations
@@ -166,7 +166,8 @@ class ApiClient(Client):
         if code >= 300:
             raise of_status(tried, code, msgspec.json.encode(answer))
         if (fields := _packed_as(path, accept)) and "items" in answer:
-            return packed_list(answer, fields)
+            items = [_shown(item, accept) for item in answer["items"]]
+            return packed_list({**answer, "items": items}, fields)
         if method != "GET" and self.weather.loses_the_answer():
             raise Unreachable(f"{tried}: no answer (simulated)")
         return msgspec.json.encode(answer)
@@ -212,7 +213,7 @@ class ApiClient(Client):
                 at = number
                 told = _change(number, before, after, query)
                 if told is not None:
-                    yield _told(*told, fields)
+                    yield _told(told[0], _shown(told[1], accept), fields)
 
     async def _deaf(self, path: str) -> None:
         """The way is cut: after a while that is noticed, unless it is open again by then."""
@@ -223,7 +224,13 @@ class ApiClient(Client):
 
 def _packed_as(path: str, accept: str) -> Fields | None:
     """The fields of what is told in protobuf."""
-    return PACKED.get(_plural(path)) if accept == protobuf.ACCEPT else None
+    return PACKED.get(_plural(path)) if accept.startswith(protobuf.PROTOBUF) else None
+
+
+def _shown(tree: Tree, accept: str) -> Tree:
+    """What is told of an object."""
+    brief = accept in (protobuf.METADATA, protobuf.METADATA_LIST)
+    return {"metadata": tree["metadata"]} if brief else tree
 
 
 def _told(what: str, tree: Tree, fields: Fields | None) -> bytes:
