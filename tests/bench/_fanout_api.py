@@ -59,7 +59,7 @@ class Mode:
         return {"fieldSelector": self.fields} if self.fields else {}
 
 
-FELIX = "whole"
+FELIX = "whole protobuf, placed, running"
 """What felix asks today."""
 _METADATA, _BINARY = "application/json" + OF_METADATA, PROTOBUF + OF_METADATA
 MODES = {
@@ -67,6 +67,7 @@ MODES = {
     "metadata": Mode(_METADATA),
     "metadata protobuf": Mode(_BINARY),
     "whole protobuf": Mode(PROTOBUF),
+    "whole protobuf, placed, running": Mode(PROTOBUF, f"{PLACED},{RUNS}"),
     "whole, placed, running": Mode(fields=f"{PLACED},{RUNS}"),
     "metadata, placed": Mode(_METADATA, PLACED),
     "metadata, placed, running": Mode(_METADATA, f"{PLACED},{RUNS}"),
