@@ -16,14 +16,13 @@ from bgp.sessions.status import PeerEntry
 from libcalico.process.counters import REGISTRY, Registry
 from libcalico.process.prometheus_text import Figure, Kind
 
-PREFIX = "calico_bgp_"
 Field = Literal["received", "sent", "stale", "refused"]
 
 _OF_A_PEER: tuple[tuple[str, str, Field], ...] = (
-    ("paths_received", "Paths by peer", "received"),
-    ("paths_sent", "Routes offered, by peer", "sent"),
-    ("paths_stale", "Paths kept by graceful restart", "stale"),
-    ("paths_refused", "Paths not taken, by peer", "refused"),
+    ("calico_bgp_paths_received", "Paths by peer", "received"),
+    ("calico_bgp_paths_sent", "Routes offered, by peer", "sent"),
+    ("calico_bgp_paths_stale", "Paths kept by graceful restart", "stale"),
+    ("calico_bgp_paths_refused", "Paths not taken, by peer", "refused"),
 )
 _Labelled = tuple[Mapping[str, str], float]
 
@@ -35,7 +34,7 @@ class Metrics:
     reason, `peer_ups` by peer.
     """
 
-    name = PREFIX
+    name = "calico_bgp"
 
     def __init__(self, registry: Registry = REGISTRY) -> None:
         self.ups = self.speaker_restarts = self.felix_refused = self.refused = 0
@@ -66,18 +65,18 @@ class Metrics:
             ({"asn": f"{one['asn']}", "peer": one["address"], "type": one["type"]}, _is_up(one))
             for one in peers
         )
-        yield from _all("peer_up", "Whether the session is Established", up)
+        yield from _all("calico_bgp_peer_up", "Whether the session is Established", up)
         since = (
             ({"peer": one["address"]}, datetime.fromisoformat(one["since"]).timestamp())
             for one in peers
         )
         yield from _all(
-            "peer_since_seconds",
+            "calico_bgp_peer_since_seconds",
             "When the session came up or went down, in seconds since the epoch",
             since,
         )
         yield from _all(
-            "peer_cause",
+            "calico_bgp_peer_cause",
             "Why a session does not come up: 1 for the cause that was found",
             (({"cause": p["cause"], "peer": p["address"]}, 1.0) for p in peers if p["cause"]),
         )
@@ -85,20 +84,29 @@ class Metrics:
     def _of_the_node(self) -> Iterator[Figure]:
         states = Counter(one["state"] for one in self._peers)
         by_state = (({"state": state}, states[state]) for state in ("up", "start"))
-        yield from _all("peers", "Peers by state", by_state)
-        yield _one("prefixes", "Prefixes with a path", self._prefixes)
-        yield _one("paths_rejected", "Paths refused so far (loops)", self._rejected)
-        yield _one("peerings_refused", "Peerings not held", self.refused)
-        yield _one("session_ups_total", "Sessions established", self.ups, "counter")
+        yield from _all("calico_bgp_peers", "Peers by state", by_state)
+        yield _one("calico_bgp_prefixes", "Prefixes with a path", self._prefixes)
+        yield _one("calico_bgp_paths_rejected", "Paths refused so far (loops)", self._rejected)
+        yield _one("calico_bgp_peerings_refused", "Peerings not held", self.refused)
+        yield _one("calico_bgp_session_ups_total", "Sessions established", self.ups, "counter")
         yield _one(
-            "speaker_restarts_total", "Ends of the speaker", self.speaker_restarts, "counter"
+            "calico_bgp_speaker_restarts_total",
+            "Ends of the speaker",
+            self.speaker_restarts,
+            "counter",
         )
         refused = self.felix_refused
-        yield _one("felix_refused_total", "Paths that felix did not take", refused, "counter")
+        yield _one(
+            "calico_bgp_felix_refused_total", "Paths that felix did not take", refused, "counter"
+        )
         downs = (({"reason": reason}, count) for reason, count in list(self.downs.items()))
-        yield from _all("session_downs_total", "Sessions lost, by reason", downs, "counter")
+        yield from _all(
+            "calico_bgp_session_downs_total", "Sessions lost, by reason", downs, "counter"
+        )
         ups = (({"peer": peer}, count) for peer, count in list(self.peer_ups.items()))
-        yield from _all("peer_ups_total", "Sessions established, by peer", ups, "counter")
+        yield from _all(
+            "calico_bgp_peer_ups_total", "Sessions established, by peer", ups, "counter"
+        )
 
 
 def _is_up(peer: PeerEntry) -> float:
@@ -106,12 +114,12 @@ def _is_up(peer: PeerEntry) -> float:
 
 
 def _one(name: str, text: str, value: float, kind: Kind = "gauge") -> Figure:
-    return Figure(PREFIX + name, text, value, kind)
+    return Figure(name, text, value, kind)
 
 
 def _all(
     name: str, text: str, labelled: Iterable[_Labelled], kind: Kind = "gauge"
 ) -> Iterator[Figure]:
-    yield Figure(PREFIX + name, text, 0, kind, typed=True)
+    yield Figure(name, text, 0, kind, typed=True)
     for labels, value in labelled:
-        yield Figure(PREFIX + name, text, value, kind, labels=labels)
+        yield Figure(name, text, value, kind, labels=labels)

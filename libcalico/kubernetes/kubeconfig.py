@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from libcalico import parsing
-from libcalico.kubernetes import plain_yaml
 from libcalico.kubernetes.credentials import (
     DELEGATED,
     Access,
@@ -191,8 +190,6 @@ def _may_be_there(path: Path) -> bool:
 
 
 def _parse(label: str, raw: bytes) -> Tree:
-    if (plain := plain_yaml.read(raw)) is not None:
-        return plain
     try:
         tree = parsing.yaml_tree(raw)
     except ValueError as problem:

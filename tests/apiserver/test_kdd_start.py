@@ -13,8 +13,10 @@ from tests.support.apiserver import ApiServer, kubeconfig
 
 NEEDED = {"ssl"}
 """The API is reached by TLS."""
-MORE_THAN_PYTHON = {"version": 201, "get nodes": 215, "ipam show": 215, "apply -f one.yaml": 255}
-"""Modules beside those of `python -c ''`; a step up needs a reason."""
+MORE_THAN_PYTHON = {"version": 225, "get nodes": 239, "ipam show": 239, "apply -f one.yaml": 255}
+"""Modules beside those of `python -c ''`, 24 of them to read the kubeconfig.
+
+A step up needs a reason."""
 
 
 @pytest.fixture
@@ -38,6 +40,4 @@ def test_a_short_command_imports_little(words: str, store: ApiServer, tmp_path: 
     imported("apply -f pool.yaml", environ, tmp_path)
     modules = imported(words, environ, tmp_path)
     assert not (HEAVY - NEEDED) & {one.partition(".")[0] for one in modules}
-    if not words.startswith("apply"):
-        assert "yaml" not in modules
     assert len(modules) <= MORE_THAN_PYTHON[words], sorted(modules)

@@ -183,8 +183,8 @@ def watches(place: ApiWorld, rate: int, modes: list[str], changes: int) -> Json:
         say(f"    {row}")
     say("  each its own pods")
     found["own pods"] = own(place, changes, rate, nobody)
-    if FELIX in found:
-        whole = found[FELIX]["bytes_per_change"]
+    if "whole" in found:
+        whole = found["whole"]["bytes_per_change"]
         for name in modes:
             found[name]["of_whole"] = round(found[name]["bytes_per_change"] / whole, 2)
     return found

@@ -7,10 +7,10 @@ import pytest
 
 from libcalico.datastore.interface import Selection
 from libcalico.datastore.kubernetes.answers import event_of, list_of
+from libcalico.datastore.kubernetes.feeds import Feed
 from libcalico.datastore.kubernetes.fields import POD
 from libcalico.datastore.kubernetes.mapping import Collection
 from libcalico.datastore.kubernetes.table import Table
-from libcalico.datastore.kubernetes.feeds import Feed
 from libcalico.kubernetes import protobuf
 from libcalico.kubernetes.errors import Unreachable
 from tests.support.packing import packed_event, packed_list
