@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Awaitable, Callable, Iterator
-from ipaddress import IPv4Network
+from ipaddress import IPv4Address, IPv4Network
 
 from libcalico.model.keys import AffinityKey, BlockKey, ResourceKey
 from tests.simulation import cluster
@@ -110,14 +110,14 @@ def _node(world: World) -> Node:
     return world.nodes[world.run.chance.choice(sorted(world.nodes))]
 
 
-async def _add(world: World, on: str = "") -> None:
+async def _add(world: World, on: str = "", fixed: tuple[IPv4Address, ...] = ()) -> None:
     free = [name for name in PODS if name not in world.ledger.pods and name not in world.starting]
     if free:
         name = world.run.chance.choice(free)
         world.starting.add(name)
         node = world.nodes[on] if on else _node(world)
         try:
-            await node.begin(node.add(name), "ADD")
+            await node.begin(node.add(name, fixed), "ADD")
         finally:
             world.starting.discard(name)
 
@@ -154,10 +154,11 @@ async def _delete_block(world: World) -> None:
         world.run.trace.story(f"operator: deletes the block {block['cidr']}")
         world.ledger.doomed.add(IPv4Network(block["cidr"]))
         await world.cluster.delete(BlockKey(IPv4Network(block["cidr"])))
-        # Another node may want the place before its owner writes the block again.
+        # A pod elsewhere may ask for one of its addresses before its owner writes it again.
         others = sorted(world.nodes.keys() - {block["affinity"].removeprefix("host:")})
         if others and world.run.chance.random() < 0.5:
-            await _add(world, world.run.chance.choice(others))
+            fixed = world.run.chance.choice(list(IPv4Network(block["cidr"])))
+            await _add(world, world.run.chance.choice(others), (fixed,))
 
 
 async def _delete_node(world: World) -> None:

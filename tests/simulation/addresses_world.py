@@ -13,7 +13,7 @@ import contextlib
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from ipaddress import IPv4Interface
+from ipaddress import IPv4Address, IPv4Interface
 from pathlib import Path
 from typing import Any
 
@@ -143,8 +143,8 @@ class Node:
 
     # -- the runtime ------------------------------------------------------------------------------
 
-    async def add(self, name: str) -> None:
-        """A pod starts here, or does not."""
+    async def add(self, name: str, fixed: tuple[IPv4Address, ...] = ()) -> None:
+        """A pod starts here, or does not; `fixed`: with the address that it asks for."""
         daemon, world = self.daemon, self.world
         if daemon is None:
             return
@@ -165,6 +165,7 @@ class Node:
                     pod_attributes(self.name, "default", name, time.time_ns()),
                     namespace="default",
                     companion=writer.companion(),
+                    fixed=fixed,
                 )
                 ticket = daemon.context.allocator.submit(allocation)
                 self._link(attachment, there=True)

@@ -8,7 +8,7 @@ from tests.simulation import planting
 from tests.simulation.test_simulation import KNOWN
 
 SEEDS = {
-    "addresses_a_deleted_block_is_claimed_by_others": 2769,
+    "addresses_a_deleted_block_is_claimed_by_others": 5,
     "addresses_a_block_is_made_anew_empty": 6,
     "addresses_c_a_clone_collects": 9,
     "addresses_g_a_deleted_node_is_released_at_once": 5,
