@@ -139,7 +139,7 @@ def _blocks(world: World) -> list[dict[str, str]]:
 
 
 async def _delete_affinity(world: World) -> None:
-    blocks = _blocks(world)
+    blocks = [each for each in _blocks(world) if IPv4Network(each["cidr"]) not in world.contested]
     if blocks:
         block = world.run.chance.choice(blocks)
         owner = block["affinity"].removeprefix("host:")
@@ -149,16 +149,21 @@ async def _delete_affinity(world: World) -> None:
 
 async def _delete_block(world: World) -> None:
     blocks = _blocks(world)
-    if blocks:
-        block = world.run.chance.choice(blocks)
-        world.run.trace.story(f"operator: deletes the block {block['cidr']}")
-        world.ledger.doomed.add(IPv4Network(block["cidr"]))
-        await world.cluster.delete(BlockKey(IPv4Network(block["cidr"])))
-        # A pod elsewhere may ask for one of its addresses before its owner writes it again.
-        others = sorted(world.nodes.keys() - {block["affinity"].removeprefix("host:")})
-        if others and world.run.chance.random() < 0.5:
-            fixed = world.run.chance.choice(list(IPv4Network(block["cidr"])))
-            await _add(world, world.run.chance.choice(others), (fixed,))
+    if not blocks:
+        return
+    block = world.run.chance.choice(blocks)
+    cidr, owner = IPv4Network(block["cidr"]), block["affinity"].removeprefix("host:")
+    world.run.trace.story(f"operator: deletes the block {cidr}")
+    world.ledger.doomed.add(cidr)
+    await world.cluster.delete(BlockKey(cidr))
+    # A pod elsewhere may ask for one of its addresses before its owner writes it again. An operator
+    # who deleted the claim as well has given them away.
+    others = sorted(world.nodes.keys() - {owner})
+    if others and world.ledger.claimed(cidr) and world.run.chance.random() < 0.5:
+        fixed = world.run.chance.choice(list(cidr))
+        world.contested.add(cidr)
+        await _add(world, world.run.chance.choice(others), (fixed,))
+        world.contested.discard(cidr)
 
 
 async def _delete_node(world: World) -> None:

@@ -13,7 +13,7 @@ import contextlib
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from ipaddress import IPv4Address, IPv4Interface
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from pathlib import Path
 from typing import Any
 
@@ -241,6 +241,8 @@ class World:
     ending: bool = False
     renamed: bool = False
     starting: set[str] = field(default_factory=set)
+    contested: set[IPv4Network] = field(default_factory=set)
+    """Blocks that were deleted and that a pod elsewhere asks for: their claims stay."""
     clones: list[Node] = field(default_factory=list)
 
     def __post_init__(self) -> None:

@@ -77,6 +77,19 @@ class Ledger:
             if "/ipamblocks/" in path:
                 yield tree["spec"]
 
+    def claimed(self, cidr: IPv4Network) -> bool:
+        """Whether a node's claim on a block is stored."""
+        if isinstance(self._cluster, EtcdCluster):
+            end = f"/ipv4/block/{str(cidr).replace('/', '-')}"
+            paths = self._cluster.database.values
+            return any(
+                one.startswith("/calico/ipam/v2/host/") and one.endswith(end) for one in paths
+            )
+        trees = self._cluster.api.objects.items()
+        return any(
+            "/blockaffinities/" in one and tree["spec"]["cidr"] == str(cidr) for one, tree in trees
+        )
+
     def look(self) -> None:
         """No living pod's address is free, or another's."""
         if not self.pods:
