@@ -41,7 +41,7 @@ KINDS = {"muslin": OURS, "bridge": OTHER, "host": OTHER}
 """Where the pods of each kind are; `host` pods have the node's own network, so no plugin runs."""
 SPACE = "bench"
 PODS = f"/api/v1/namespaces/{SPACE}/pods"
-FIRST_PORT = 20000
+FIRST_PORT = 18000
 PATIENCE = 900.0
 SETTLE = 3.0
 """Seconds between batches, in which a node comes to rest."""
