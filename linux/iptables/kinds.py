@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from linux.iptables import comments
 from linux.iptables.hashes import HASH_LENGTH, JUMP, HashScheme
 from linux.netlink import wire as m
 from linux.nftables import messages
@@ -30,6 +29,7 @@ _PROTOCOLS = {
     "icmp": 1, "ipencap": 4, "tcp": 6, "udp": 17, "ipv6-icmp": 58, "icmpv6": 58, "sctp": 132,
 }  # fmt: skip
 _COMPAT, _COMPAT_PROTOCOL, _COMPAT_FLAGS, _COMPAT_INVERTED = 5, 1, 2, 2
+_ELEMENT, _NAME, _DATA = 1, 1, 2
 _PLAIN = frozenset({b"meta", b"cmp", b"bitwise", b"payload", b"immediate", b"counter", b"ct"})
 _EXTENSIONS = frozenset(
     {b"comment", b"conntrack", b"multiport", b"mark", b"MARK", b"udp", b"tcp", b"icmp", b"icmp6"}
@@ -191,9 +191,7 @@ def packed_kind(attributes: m.Attributes, line: Line) -> PackedKind | None:
         protocol = _protocol(line.kind.shape[0])
     except KeyError:
         return None
-    # What is packed has its comments where packets do not meet them.
-    moved, userdata = comments.moved([data for _, data in m.iterate_attributes(listed)], userdata)
-    elements = [_plain(m.parse_attributes(data)) for data in moved]
+    elements = [_plain(m.parse_attributes(data)) for _, data in m.iterate_attributes(listed)]
     if None in elements:
         return None
     packed = m.nest(messages.RULE_EXPRESSIONS, *(element for element in elements if element))
@@ -229,15 +227,13 @@ def _in_pieces(data: bytes, names: Sequence[bytes]) -> PackedKind | None:
 
 def _plain(expression: m.Attributes) -> bytes | None:
     """An expression for a new rule; None for one that may carry more than it shows."""
-    name = expression.get(comments.NAME, b"").rstrip(b"\0")
-    data = expression.get(comments.DATA, b"")
+    name, data = expression.get(_NAME, b"").rstrip(b"\0"), expression.get(_DATA, b"")
     if name in (b"match", b"target"):
-        extension = m.parse_attributes(data).get(comments.NAME, b"").rstrip(b"\0")
+        extension = m.parse_attributes(data).get(_NAME, b"").rstrip(b"\0")
         if extension not in _EXTENSIONS:
             return None
     elif name == b"counter":
         data = b""
     elif name not in _PLAIN:
         return None
-    named = m.attribute(comments.NAME, name + b"\0")
-    return m.nest(comments.ELEMENT, named, m.nest(comments.DATA, data))
+    return m.nest(_ELEMENT, m.attribute(_NAME, name + b"\0"), m.nest(_DATA, data))

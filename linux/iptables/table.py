@@ -25,7 +25,6 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from linux.errors import CommandError, KernelError
-from linux.iptables.comments import Comments
 from linux.iptables.desired_chains import DesiredChains
 from linux.iptables.detect import Backend
 from linux.iptables.hashes import HashScheme
@@ -93,8 +92,6 @@ class Table(DesiredChains):
         self.programs = Programs(name, family, backend, lock_wait=lock_wait, warm=warm)
         packer = Packer(name, family, scheme) if backend == "nft" and warm else None
         self._writer = Writer(self.programs, packer)
-        # With legacy a comment can stand nowhere else.
-        self._comments = Comments(name, family, scheme) if backend == "nft" else None
 
     def close(self) -> None:
         """End what waits; the rules stay."""
@@ -109,17 +106,6 @@ class Table(DesiredChains):
     def dirty(self) -> bool:
         """Whether a commit may have something to write."""
         return bool(self._changed) or not self._committed or self._actual is None
-
-    @property
-    def polishable(self) -> bool:
-        """Whether packets may meet comments of rules that they need not meet."""
-        return self._committed and self._comments is not None and self._comments.due
-
-    async def polish(self) -> None:
-        """Have packets meet fewer comments (`linux.iptables.comments`); the rules are the same."""
-        async with self._turn:
-            if self._comments is not None:
-                await self._comments.move()
 
     def differs(self, chain: str) -> bool:
         """Whether the kernel has a chain of this name with other rules than desired."""
@@ -246,8 +232,7 @@ class Table(DesiredChains):
         assert actual is not None
         # Unknown until the program says yes: a cancelled restore may have happened or not.
         self._actual = None
-        if await self._writer.write(plan) and self._comments is not None:
-            self._comments.restored({*plan.chains, *plan.kernel})
+        await self._writer.write(plan)
         actual.apply(plan.chains, plan.kernel)
         self._actual = actual
 

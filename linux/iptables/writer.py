@@ -37,10 +37,10 @@ class Writer:
         """Whether it writes without a program at all."""
         return self._packer is not None
 
-    async def write(self, plan: Plan) -> bool:
-        """Write the plan; whether a program did. Raises `CommandError`."""
+    async def write(self, plan: Plan) -> None:
+        """Write the plan. Raises `CommandError`."""
         if await self._write_packed(plan):
-            return False
+            return
         large = plan.size > _LARGE
         # Tens of thousands of lines take a second, in which the loop does other things.
         lines = await asyncio.to_thread(lambda: plan.lines) if large else plan.lines
@@ -50,7 +50,6 @@ class Writer:
             self._programs.prepare()
         if self._packer is not None and not large:
             self._packer.learn(lines)
-        return True
 
     def write_now(self, plan: Plan) -> bool:
         """Write without a program, before this returns; False: nothing was written.

@@ -108,14 +108,8 @@ def delete_rule(family: Family, place: bytes, handle: bytes) -> bytes:
 
 def comment_data(comment: str) -> bytes:
     """The attribute that carries a rule's comment."""
-    return m.attribute(
-        RULE_USERDATA, comment_bytes(comment.encode("ascii", "replace")[:_MOST_COMMENT])
-    )
-
-
-def comment_bytes(text: bytes) -> bytes:
-    """The user data of a rule with this comment, of at most 253 bytes."""
-    return bytes((_COMMENT, len(text) + 1)) + text + b"\0"
+    data = comment.encode("ascii", "replace")[:_MOST_COMMENT] + b"\0"
+    return m.attribute(RULE_USERDATA, bytes((_COMMENT, len(data))) + data)
 
 
 def read_comment(data: bytes) -> str:
@@ -132,12 +126,6 @@ def read_comment(data: bytes) -> str:
 def new_rule(family: Family, place: bytes, tail: bytes) -> bytes:
     """Adds a rule at the end of a chain; `place` names table and chain."""
     return request(NEWRULE, m.NLM_F_CREATE | m.NLM_F_APPEND, family, place + tail)
-
-
-def replace_rule(family: Family, place: bytes, handle: bytes, tail: bytes) -> bytes:
-    """Puts a rule where the one with this handle stands; `place` names table and chain."""
-    body = place + m.attribute(RULE_HANDLE, handle) + tail
-    return request(NEWRULE, m.NLM_F_REPLACE, family, body)
 
 
 def chain_place(table: str, chain: str) -> bytes:

@@ -58,8 +58,16 @@ def _serve(door: socket.socket, port: int) -> None:
             inside.close()
             continue
         outside.settimeout(None)
-        for pair in ((inside, outside), (outside, inside)):
-            threading.Thread(target=_pump, args=pair, daemon=True).start()
+        threading.Thread(target=_both_ways, args=(inside, outside), daemon=True).start()
+
+
+def _both_ways(inside: socket.socket, outside: socket.socket) -> None:
+    """Until both have ended, and neither is left open."""
+    with inside, outside:
+        back = threading.Thread(target=_pump, args=(outside, inside), daemon=True)
+        back.start()
+        _pump(inside, outside)
+        back.join()
 
 
 def _pump(source: socket.socket, target: socket.socket) -> None:

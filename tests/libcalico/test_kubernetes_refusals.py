@@ -41,7 +41,7 @@ class Hanging:
 
 
 @pytest.mark.parametrize("writing", [False, True])
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_what_is_cancelled_leaves_nothing_that_was_begun_and_not_awaited(
     writing: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

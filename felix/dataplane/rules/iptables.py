@@ -163,11 +163,8 @@ class IptablesTables:
 
     @property
     def garbage(self) -> bool:
-        """Whether a sweep has something to do.
-
-        The kernel has something of ours that is not desired, or packets meet comments.
-        """
-        return bool(self._garbage) or any(table.polishable for table in self._tables.values())
+        """Whether the kernel has something of ours that is not desired."""
+        return bool(self._garbage)
 
     @property
     def saves(self) -> int:
@@ -237,8 +234,6 @@ class IptablesTables:
         """As `commit`, before this returns; False: that takes a program, or a refusal came, and a
         `commit` is to follow.
         """
-        if sweep and any(table.polishable for table in self._tables.values()):
-            return False
         return all(
             self._at_once(place, table, sweep=sweep)
             for last in (False, True)
@@ -252,12 +247,8 @@ class IptablesTables:
         return report is not None
 
     async def commit(self, *, sweep: bool = True) -> dict[str, str]:
-        """Write the tables that differ, several at once; returns failures by table.
-
-        What this leaves to be polished waits for the next sweep.
-        """
+        """Write the tables that differ, several at once; returns failures by table."""
         failures: dict[str, str] = {}
-        rough = [table for table in self._tables.values() if sweep and table.polishable]
 
         async def one(place: tuple[Family, str], table: Table) -> None:
             try:
@@ -276,8 +267,6 @@ class IptablesTables:
             ]
             if due:
                 await together(due, "commit of rules")
-        for table in rough:
-            await table.polish()
         return failures
 
     async def accepts(self, place: tuple[int, str], chains: Iterable[Chain]) -> frozenset[str]:
