@@ -2,8 +2,8 @@
 
 The processes of a node follow what they really follow, each over a connection that counts, TLS and
 HTTP included. The pod is made, bound, attached, reported by its kubelet, unready once, deleted,
-detached, ended and removed: 13 writes (`pod_life`). Behind it comes another pod, for which whoever
-follows pods waits. On etcd: tests/node/test_what_a_node_receives.py.
+detached, ended and removed: 13 writes (`pod_life`). Behind it comes another pod, for which every
+follower of pods waits. On etcd: tests/node/test_what_a_node_receives.py.
 """
 
 from __future__ import annotations

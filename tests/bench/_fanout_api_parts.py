@@ -1,7 +1,7 @@
 """What `./run bench fanout --store kubernetes` measures: watches, memory, heartbeats, cold start.
 
 Watchers are simulated, the API server, its etcd and every write are real. The CPU of a delivery is
-that of the API server above what the same changes cost it with nobody watching.
+that of the API server above what the same changes cost it without watchers.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ BEATS = 40
 
 
 def idle(place: ApiWorld, changes: int, rate: float) -> Json:
-    """What the changes cost with nobody watching."""
+    """What the changes cost without watchers."""
     before = place.used()
     place.write(changes, rate)
     after = place.used()
@@ -53,7 +53,7 @@ def idle(place: ApiWorld, changes: int, rate: float) -> Json:
     }
 
 
-def follow(place: ApiWorld, mode: Mode, changes: int, rate: float, nobody: Json) -> Json:
+def follow(place: ApiWorld, mode: Mode, changes: int, rate: float, unwatched: Json) -> Json:
     """One watcher for each node, told of changes at a rate."""
     count = place.size
     memory = place.used()["server_rss_mib"]
@@ -67,7 +67,7 @@ def follow(place: ApiWorld, mode: Mode, changes: int, rate: float, nobody: Json)
     late = nodes.until(wanted, LIMIT_S, lost_too=True)
     after, came = place.used(), nodes.report()
     place.end()
-    idle_s = nobody["server_ms_per_change"] * changes / 1e3
+    idle_s = unwatched["server_ms_per_change"] * changes / 1e3
     used_s = after["server_cpu_s"] - before["server_cpu_s"]
     return {
         "us_per_event": round((used_s - idle_s) / came["events"] * 1e6, 1),
@@ -86,7 +86,7 @@ def follow(place: ApiWorld, mode: Mode, changes: int, rate: float, nobody: Json)
     }
 
 
-def own(place: ApiWorld, changes: int, rate: float, nobody: Json) -> Json:
+def own(place: ApiWorld, changes: int, rate: float, unwatched: Json) -> Json:
     """What a watch of each node's own pods costs, which a node needs beside metadata of all."""
     count = place.size
     fields = (f"spec.nodeName={pods.node(number)}" for number in range(count))
@@ -100,7 +100,7 @@ def own(place: ApiWorld, changes: int, rate: float, nobody: Json) -> Json:
     came = in_all(nodes, changes // 2 * (start - 1 + end))
     used_s = place.used()["server_cpu_s"] - before["server_cpu_s"]
     place.end()
-    more_s = used_s - nobody["server_ms_per_change"] * changes / 1e3
+    more_s = used_s - unwatched["server_ms_per_change"] * changes / 1e3
     return {
         "us_per_change": round(more_s / count / changes * 1e6, 1),
         "bytes_per_change": round(came["bytes"] / count / changes),
@@ -173,16 +173,18 @@ def heartbeats(place: ApiWorld, mode: Mode) -> Json:
 
 def watches(place: ApiWorld, rate: int, modes: list[str], changes: int) -> Json:
     """All modes beside each other."""
-    nobody = idle(place, changes, rate)
-    found: Json = {"nobody": nobody}
+    unwatched = idle(place, changes, rate)
+    found: Json = {"unwatched": unwatched}
     for name in modes:
         say(f"  {place.size} nodes, {rate} changes a second, {name}")
-        row = follow(place, MODES[name], changes, rate, nobody)
-        row["fills_two_cores_at"] = saturation(row, place.size, 2, nobody["server_ms_per_change"])
+        row = follow(place, MODES[name], changes, rate, unwatched)
+        row["fills_two_cores_at"] = saturation(
+            row, place.size, 2, unwatched["server_ms_per_change"]
+        )
         found[name] = row
         say(f"    {row}")
     say("  each its own pods")
-    found["own pods"] = own(place, changes, rate, nobody)
+    found["own pods"] = own(place, changes, rate, unwatched)
     if "whole" in found:
         whole = found["whole"]["bytes_per_change"]
         for name in modes:

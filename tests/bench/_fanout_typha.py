@@ -54,7 +54,7 @@ class Typha:
         return last
 
 
-def typha(place: ApiWorld, folder: Path, changes: int, rate: float, nobody: Json) -> Json:
+def typha(place: ApiWorld, folder: Path, changes: int, rate: float, unwatched: Json) -> Json:
     """As many clients as nodes, told by one Typha."""
     count = place.size
     with running(place, folder, count) as one:
@@ -65,7 +65,9 @@ def typha(place: ApiWorld, folder: Path, changes: int, rate: float, nobody: Json
         updates = one.settled() - updates
         after, used = place.used(), cpu([one.server.pid]) - used
         memory = resident(one.server.pid)
-    server_ms = each(before, after, "server_cpu_s", changes, 1e3) - nobody["server_ms_per_change"]
+    server_ms = (
+        each(before, after, "server_cpu_s", changes, 1e3) - unwatched["server_ms_per_change"]
+    )
     return {
         "updates_per_change": round(updates / count / changes, 2),
         "typha_us_per_change": round(used / count / changes * 1e6, 1),

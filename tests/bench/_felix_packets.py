@@ -1,7 +1,7 @@
 """Packets a second between two pods: felix's rules against the same rules written by hand.
 
 Nodes side by side, each with a client and a server; on one felix writes the rules, on another
-this module, as a careful person would for these two pods and with the same verdicts: nobody
+this module, as a careful person would for these two pods and with the same verdicts: no pod
 sends with another's address or to the node's loopback, tunnel packets of pods and packets of
 unknown interfaces are dropped, what leaves the pool is masqueraded, and a packet is accepted only
 once it is known whose it is. Each policy lets in the members of a network set, over a chain and a

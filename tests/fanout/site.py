@@ -1,8 +1,8 @@
 """An etcd with doors, proxies before it, and a network between all of them that loses packets.
 
 etcd listens on a port for each who asks: one for clients, one for each proxy, and one that stays
-open, for whoever looks on. So any of the ways can be cut by itself. Cut means that packets are
-dropped in both directions and nobody is told. Runs inside a network namespace of its own.
+open, for the test itself. So any of the ways can be cut by itself. Cut means that packets are
+dropped in both directions and neither side is told. Runs inside a network namespace of its own.
 """
 
 from __future__ import annotations

@@ -191,7 +191,7 @@ class Sets:
     async def _take(self) -> None:
         changes, self._told = deque(self._told), []
         for number in range(1, len(changes) + 1):
-            # Nobody else has it: the members of large sets are not all in memory twice.
+            # It is held here alone: the members of large sets are not all in memory twice.
             change = changes.popleft()
             if not number % MANY:
                 await asyncio.sleep(0)

@@ -33,7 +33,7 @@ class Stream(Protocol):
 
     @property
     def usable(self) -> bool:
-        """Whether the other side has neither ended it nor sent what nobody asked for."""
+        """Whether the other side has neither ended it nor sent what was not asked for."""
 
     def abort(self) -> None:
         """Close it at once."""
