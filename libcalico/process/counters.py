@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from libcalico.process.prometheus_text import Figure, Kind, page
+from libcalico.process.prometheus_text import Figure, Kind, labelled, page
 
 
 class Source(Protocol):
@@ -67,10 +67,11 @@ class Metric:
 
     def figures(self) -> Iterator[Figure]:
         """For the page."""
-        yield Figure(self.name, self._meaning, 0, self.kind, typed=True)
-        for labels, value in list(self._values.items()):
-            named = dict(sorted(zip(self._labels, labels, strict=True)))
-            yield Figure(self.name, self._meaning, value, self.kind, labels=named)
+        samples = (
+            (dict(sorted(zip(self._labels, labels, strict=True))), value)
+            for labels, value in list(self._values.items())
+        )
+        yield from labelled(self.name, self._meaning, samples, self.kind)
 
 
 class Gauge(Metric):

@@ -59,6 +59,18 @@ def text(figures: Iterable[Figure]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def labelled(
+    name: str,
+    meaning: str,
+    samples: Iterable[tuple[Mapping[str, str], float]],
+    kind: Kind = "gauge",
+) -> Iterator[Figure]:
+    """One metric: a value for each set of labels. Without any it is still named."""
+    yield Figure(name, meaning, 0, kind, typed=True)
+    for labels, value in samples:
+        yield Figure(name, meaning, value, kind, labels=labels)
+
+
 def page(figures: Iterable[Figure], *, process: bool = True) -> bytes:
     """The page of these figures. `process`: with the metrics `process_*` of this process."""
     return text([*figures, *(_of_process() if process else ())]).encode()
