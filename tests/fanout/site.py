@@ -133,6 +133,14 @@ class Site:
         for one in self.proxies:
             one.resume() if one.running else one.start()
 
+    def compact(self) -> None:
+        """Forget the past; etcd refuses where nothing came since the last time."""
+        try:
+            self.etcd.compact()
+        except RuntimeError as error:
+            if "has been compacted" not in str(error):
+                raise
+
     def back_up(self) -> None:
         """Make the backup that `put_back` takes."""
         (self.folder / "backup").unlink(missing_ok=True)

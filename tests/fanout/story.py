@@ -248,7 +248,7 @@ def drawn_faults(site: Site, proxy: GrpcProxy) -> dict[str, Callable[[], object]
         "cut proxy from clients": lambda: site.cut_from_clients(proxy),
         "cut clients from etcd": site.cut_clients_from_etcd,
         "restart etcd": site.etcd.restart,
-        "compact": site.etcd.compact,
+        "compact": site.compact,
         "back up": site.back_up,
         "put back": site.put_back,
         "nothing": lambda: None,
@@ -292,7 +292,7 @@ class Kept(logging.Handler):
 async def told(folder: Path, words: list[str]) -> None:
     """The whole of it."""
     proxies.AWAY, proxies.SPREAD = (0.1, 0.3), 0.05
-    ways.LOOK, ways.ANSWER = (0.3, 0.6), 1.0
+    ways.LOOK, ways.ANSWER = (0.3, 0.6), 3.0
     numbers = [int(word) for word in words if word.isdigit()]
     site = Site(folder, random.Random(numbers[0] if numbers else 0))
     try:
