@@ -17,6 +17,7 @@ from urllib.parse import urlencode
 
 from felix.calc.graph import selections
 from libcalico.datastore.kubernetes.table import Table
+from libcalico.kubernetes import protobuf
 from tests.apiserver import kdd
 from tests.bench import _fanout_pods as pods
 from tests.bench._bgp_table import cpu
@@ -67,7 +68,7 @@ MODES = {
     "metadata": Mode(_METADATA),
     "metadata protobuf": Mode(_BINARY),
     "whole protobuf": Mode(PROTOBUF),
-    "whole protobuf, placed, running": Mode(PROTOBUF, f"{PLACED},{RUNS}"),
+    FELIX: Mode(protobuf.ACCEPT, f"{PLACED},{RUNS}"),
     "whole, placed, running": Mode(fields=f"{PLACED},{RUNS}"),
     "metadata, placed": Mode(_METADATA, PLACED),
     "metadata, placed, running": Mode(_METADATA, f"{PLACED},{RUNS}"),
@@ -166,14 +167,17 @@ class ApiWorld:
         return made
 
     def write(self, changes: int, a_second: float = 0.0) -> float:
-        """So many changes, half of them starts; returns the seconds until the last is written."""
+        """So many changes, half of them starts; returns the seconds until the last is written.
+
+        A writer's start is followed by its end, so that one or two changes are one writer's.
+        """
         begun = time.monotonic()
         failed: list[BaseException] = []
 
         def work(number: int) -> None:
             try:
                 self._writers[number].reconnect()
-                for turn in range(number, changes, WRITERS):
+                for turn in (one for one in range(changes) if one // 2 % WRITERS == number):
                     if a_second and (wait := begun + turn / a_second - time.monotonic()) > 0:
                         time.sleep(wait)
                     self._writers[number].change()
