@@ -58,7 +58,7 @@ class Link:
 
     `peer_index` is the other end of a veth (or the parent device), in the namespace that
     `peer_netnsid` names; 0 if none. `mac` is "" where the device has none. `info`: the packed
-    attributes of a tunnel's kind.
+    attributes of a tunnel's kind. `queue`: the queueing discipline of what it sends.
     """
 
     index: int
@@ -79,6 +79,7 @@ class Link:
     inet_conf: bytes
     inet6_conf: bytes
     info: bytes = b""
+    queue: str = ""
 
     def inet(self, setting: str) -> int | None:
         """An IPv4 setting of the interface (`INET_CONF`), None if the kernel sent none."""
@@ -135,6 +136,7 @@ def decode(body: bytes) -> Link:
         inet_conf=m.parse_attributes(families.get(AF_INET, b"")).get(rtnl.IFLA_INET_CONF, b""),
         inet6_conf=m.parse_attributes(families.get(AF_INET6, b"")).get(rtnl.IFLA_INET6_CONF, b""),
         info=info.get(rtnl.IFLA_INFO_DATA, b"") if kind in _TUNNELS else b"",
+        queue=m.as_text(attributes.get(rtnl.IFLA_QDISC, b"")),
     )
 
 

@@ -32,7 +32,9 @@ _FIB_SADDR, _FIB_DADDR, _FIB_MARK, _FIB_IIF, _FIB_OIF = 1, 2, 4, 8, 16
 _FIB_RESULT_OIF, _FIB_RESULT_TYPE = 1, 3
 ADDRESS_TYPES = {"UNICAST": 1, "LOCAL": 2, "BROADCAST": 3, "ANYCAST": 4, "MULTICAST": 5}
 _IFNAMSIZ = 16
-SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
+_TCP_FLAGS = 13
+_CONNLIMIT_INVERTED = 1
+SECONDS = {"second": 1, "sec": 1, "minute": 60, "hour": 3600, "day": 86400}
 
 Family = Literal[4, 6]
 TableFamily = Literal[4, 6, "arp"]
@@ -237,3 +239,14 @@ def limit(rate: int, per: str, burst: int) -> bytes:
     return expression(
         "limit", be64(1, rate), be64(2, seconds), be32(3, burst), be32(4, 0), be32(5, 0)
     )
+
+
+def syn() -> bytes:
+    """A TCP packet that asks for a connection: SYN alone of FIN, SYN, RST and ACK."""
+    flags = _payload(TRANSPORT, _TCP_FLAGS, 1)
+    return flags + masked(bytes((0b10111,))) + _compare(bytes((0b10,)))
+
+
+def connections_above(count: int) -> bytes:
+    """More connections than this live, of those that this rule was asked about."""
+    return expression("connlimit", be32(1, count), be32(2, _CONNLIMIT_INVERTED))

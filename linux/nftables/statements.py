@@ -13,6 +13,7 @@ from linux.netlink import wire as m
 from linux.nftables.expressions import (
     FAMILIES,
     META_MARK,
+    NETWORK,
     REGISTER,
     VERDICT_REGISTER,
     Family,
@@ -26,6 +27,7 @@ from linux.nftables.expressions import (
 
 DROP, ACCEPT, JUMP, GOTO, RETURN = 0, 1, -3, -4, -5
 _VERDICT = 2
+_REJECT_RESET = 1
 _RANGE_PORTS, _RANGE_RANDOM_FULLY, _RANGE_ADDRESS = 2, 16, 1
 
 
@@ -60,6 +62,28 @@ def reject(family: Family) -> bytes:
     """Drop and tell the sender that the port is unreachable."""
     code = 3 if family == 4 else 4
     return expression("reject", be32(1, 0), m.u8(2, code))
+
+
+def reset() -> bytes:
+    """Drop and end the sender's TCP connection."""
+    return expression("reject", be32(1, _REJECT_RESET), m.u8(2, 0))
+
+
+def set_dscp(family: Family, number: int) -> bytes:
+    """Write the DSCP: the upper six bits of IPv4's second byte, or of IPv6's traffic class.
+
+    Both lie in the first two bytes, which are written at once: the kernel works out the change of
+    IPv4's checksum from whole words.
+    """
+    shift = 2 if family == 4 else 6
+    kept = struct.pack(">H", ~(63 << shift) & 0xFFFF)
+    words = be32(1, REGISTER), be32(2, NETWORK), be32(3, 0), be32(4, 2)
+    checksum = (be32(6, 1), be32(7, 10)) if family == 4 else (be32(6, 0), be32(7, 0))
+    return (
+        expression("payload", *words)
+        + masked(kept, struct.pack(">H", number << shift))
+        + expression("payload", be32(5, REGISTER), *words[1:], *checksum, be32(8, 0))
+    )
 
 
 def log(prefix: str, level: int) -> bytes:

@@ -53,6 +53,9 @@ ANY: Cases = [
     ([x.address_type(True, "LOCAL", negated=True)], "fib saddr type != local"),
     ([x.limit(10, "second", 20)], "limit rate 10/second burst 20 packets"),
     ([x.limit(3, "hour", 1)], "limit rate 3/hour burst 1 packets"),
+    ([TCP, x.syn()], "tcp flags syn / fin,syn,rst,ack"),
+    ([x.connections_above(7)], "ct count over 7"),
+    ([TCP, st.reset()], "reject with tcp reset"),
     ([st.verdict(st.ACCEPT)], "accept"),
     ([st.verdict(st.DROP)], "drop"),
     ([st.verdict(st.RETURN)], "return"),
@@ -79,6 +82,7 @@ OF: dict[Family, Cases] = {
         ([ICMP, x.icmp(8, None, True)], "icmp type != echo-request"),
         ([ICMP, x.icmp(3, 4)], "icmp type destination-unreachable icmp code 4"),
         ([st.reject(4)], "reject"),
+        ([st.set_dscp(4, 46)], "ip dscp set ef"),
     ],
     6: [
         ([x.network(6, True, packed("fd00::"), 16)], "ip6 saddr fd00::/16"),
@@ -88,6 +92,7 @@ OF: dict[Family, Cases] = {
          "ip6 saddr . meta l4proto . th sport @ports"),
         ([x.protocol(58), x.icmp(128, None)], "icmpv6 type echo-request"),
         ([st.reject(6)], "reject"),
+        ([st.set_dscp(6, 10)], "ip6 dscp set af11"),
     ],
 }  # fmt: skip
 RAW: Cases = [
