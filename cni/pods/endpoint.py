@@ -140,6 +140,7 @@ def build(
                 for floating, own in translations(requested.floating, addresses)
             ],
             allowSpoofedSourcePrefixes=list(requested.sources),
+            qosControls=requested.controls,
         ),
     )
 

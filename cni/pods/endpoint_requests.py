@@ -19,6 +19,8 @@ from cni.request.reader import MAC_RULE, mac_address
 from cni.request.request import Request
 from cni.veth.orphan_veths import HOST_MAC
 from ipam.records.blocks import IPAddress
+from libcalico.conversion import limit_annotations
+from libcalico.model.resources.endpoint import QoSControls
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +28,15 @@ class EndpointRequest:
     """What a pod asks for beside its addresses; empty is nothing.
 
     `mac` of the container's end; `floating` addresses to be translated to its own; `sources`,
-    networks whose addresses it wants to send from.
+    networks whose addresses it wants to send from; `controls`, limits and marks of its traffic,
+    with `complaints` about those that are not as they were written.
     """
 
     mac: str = ""
     floating: tuple[IPAddress, ...] = ()
     sources: tuple[str, ...] = ()
+    controls: QoSControls | None = None
+    complaints: tuple[str, ...] = ()
 
 
 NOTHING = EndpointRequest()
@@ -44,12 +49,15 @@ def endpoint_request(request: Request, facts: PodFacts) -> EndpointRequest:
     hardware = PREFIX + "hwAddr" in annotations
     floating = PREFIX + "floatingIPs" in annotations
     sources = PREFIX + "allowedSourcePrefixes" in annotations
-    if not (hardware or floating or sources):
+    limits = limit_annotations.asked(annotations)
+    if not (hardware or floating or sources or limits is not limit_annotations.NOTHING):
         return NOTHING
     return EndpointRequest(
         _mac(annotations[PREFIX + "hwAddr"]) if hardware else "",
         _floating(request, facts) if floating else (),
         _sources(facts) if sources else (),
+        limits.controls,
+        limits.complaints,
     )
 
 

@@ -134,6 +134,8 @@ async def _identify(call: Adding, opened: ExitStack) -> tuple[Identity, PodVeth]
     context, request, attachment = call.context, call.request, call.attachment
     facts = await context.pod_source.facts(request)
     requested = endpoint_request(request, facts)
+    for complaint in requested.complaints:
+        log.warning("annotation %s", complaint, extra={"object": str(attachment.endpoint_key)})
     pod_end.require_netns(call.netns_fd)
     spec = veth_spec(context, request, attachment, requested.mac)
     veth = call.veth = PodVeth(context, call.netns_fd, spec, attachment, opened)

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from libcalico import names
+from libcalico.conversion import limit_annotations
 from libcalico.model import IPNAT, Metadata, WorkloadEndpoint, WorkloadEndpointSpec
 from libcalico.model.resources.endpoint import WorkloadEndpointPort
 
@@ -86,6 +87,7 @@ def workload(pod: Tree, shown: Tree) -> WorkloadEndpoint:
             interfaceName=names.host_interface_name(namespace, name),
             ports=list(_ports(spec)),
             allowSpoofedSourcePrefixes=_texts(annotations.get(SOURCES)),
+            qosControls=limit_annotations.asked(annotations).controls,
         ),
     )
 

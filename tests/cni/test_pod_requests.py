@@ -122,6 +122,15 @@ def test_what_an_administrator_allows_is_asked_for() -> None:
     assert endpoint_request(call(**ALLOWED), pod) == EndpointRequest(MAC, (four,), sources)
 
 
+def test_limits_that_cannot_be_read_are_said_and_the_pod_runs() -> None:
+    qos = "qos.projectcalico.org/"
+    annotations = {f"{qos}dscp": "AF44", f"{qos}egressBandwidth": "1M"}
+    got = endpoint_request(call(), PodFacts(annotations=annotations))
+    assert got.controls is not None
+    assert (got.controls.egressBandwidth, got.controls.dscp) == (1_000_000, None)
+    assert "qos.projectcalico.org/dscp: 'AF44'" in got.complaints[0]
+
+
 def test_most_pods_ask_for_nothing_more() -> None:
     assert endpoint_request(call(), facts(ipv4pools=["web"])) is NOTHING
 

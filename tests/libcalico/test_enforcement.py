@@ -131,7 +131,7 @@ def test_an_excluded_icmp_type_is_enforced_but_for_what_the_kernel_lacks() -> No
         (
             "WorkloadEndpoint",
             {"qosControls": {"ingressBurst": 1}, "ports": [{"name": "p", "port": 1}]},
-            {"spec.qosControls"},
+            set(),
         ),
         ("GlobalNetworkPolicy", {"applyOnForward": True, "preDNAT": True}, set()),
         ("StagedNetworkPolicy", {"ingress": [{"action": "Allow", "http": {}}]}, set()),
@@ -183,11 +183,11 @@ def test_agents_say_it_once_and_keep_it_for_their_status(caplog: pytest.LogCaptu
     assert lacking.conditions() == []
 
 
-def test_annotations_that_limit_a_pods_traffic_are_named() -> None:
+def test_annotations_that_mark_a_hosts_traffic_are_named() -> None:
     def named(**annotations: str) -> list[str]:
-        metadata = {"name": "p", "namespace": "n", "annotations": annotations}
-        tree = {"kind": "WorkloadEndpoint", "metadata": metadata, "spec": {"node": "me"}}
+        metadata = {"name": "h", "annotations": annotations}
+        tree = {"kind": "HostEndpoint", "metadata": metadata, "spec": {"node": "me"}}
         return [path for path, _ in not_enforced(resource_from_tree(tree))]
 
-    assert named(**{"qos.projectcalico.org/ingressBandwidth": "1M"}) == ["metadata.annotations"]
+    assert named(**{"qos.projectcalico.org/dscp": "EF"}) == ["metadata.annotations"]
     assert named(**{"example.org/qos": "1M"}) == []

@@ -44,7 +44,7 @@ def _needs_several_rules(icmp: ICMPFields, rule: Rule) -> bool:
 
 
 def _sets_qos(annotations: Mapping[str, str], _metadata: object) -> bool:
-    """Whether annotations ask for a limit or a mark of a pod's traffic."""
+    """Whether annotations ask for a mark of a host's traffic."""
     return any(name.startswith("qos.projectcalico.org/") for name in annotations)
 
 
@@ -127,12 +127,16 @@ ROWS: dict[str, Rows] = {
         **enforced("felix: named ports", *below("spec.ports", "name protocol port")),
         **information("the portmap plugin maps ports", "spec.ports.hostPort", "spec.ports.hostIP"),
         **enforced("felix: where workloadSourceSpoofing is Any", "spec.allowSpoofedSourcePrefixes"),
-        **stored("nothing is limited or marked", "spec.qosControls"),
-        "metadata.annotations": Row(
-            State.IN_PART, "nothing is limited or marked: qos.projectcalico.org/", asks=_sets_qos
+        **enforced(
+            "felix: token buckets on the workload's link, rules of its chains, and the DSCP of what"
+            " leaves the cluster",
+            "spec.qosControls",
         ),
     },
     "HostEndpoint": {
+        "metadata.annotations": Row(
+            State.IN_PART, "nothing is marked: qos.projectcalico.org/dscp", asks=_sets_qos
+        ),
         **enforced("felix: which interface it is", "spec.node", "spec.interfaceName"),
         **enforced("felix: which interface it is; members of sets", "spec.expectedIPs"),
         **enforced("felix: rules and labels of profiles", "spec.profiles"),

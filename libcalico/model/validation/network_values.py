@@ -14,11 +14,13 @@ _MAC_OCTETS = (6, 8, 20)
 _MAC_PARTS = re.compile(
     r"[0-9a-fA-F]{2}((:[0-9a-fA-F]{2})+|(-[0-9a-fA-F]{2})+)|[0-9a-fA-F]{4}(\.[0-9a-fA-F]{4})+"
 )
-DSCP_NAMES = frozenset(
-    {"DF", "EF"}
-    | {f"AF{level}{drop}" for level in range(1, 5) for drop in range(1, 4)}
-    | {f"CS{level}" for level in range(8)}
-)
+DSCP_NAMES = {
+    "DF": 0,
+    "EF": 46,
+    **{f"AF{level}{drop}": 8 * level + 2 * drop for level in range(1, 5) for drop in range(1, 4)},
+    **{f"CS{level}": 8 * level for level in range(8)},
+}
+"""RFC 2474, 2597 and 3246."""
 MAX_DSCP = 63
 
 
@@ -38,11 +40,16 @@ def is_mac(text: str) -> bool:
 
 def is_dscp(value: int | str) -> bool:
     """Whether a value is a DSCP: 0 to 63, or a name such as EF, AF41, CS6 in any letter case."""
-    if isinstance(value, int):
-        return 0 <= value <= MAX_DSCP
-    if value.isascii() and value.isdigit():
-        return int(value) <= MAX_DSCP
-    return value.strip().upper() in DSCP_NAMES
+    return dscp_number(value) is not None
+
+
+def dscp_number(value: int | str) -> int | None:
+    """The number of a DSCP, None where a value is none."""
+    if isinstance(value, str):
+        if not (value.isascii() and value.isdigit()):
+            return DSCP_NAMES.get(value.strip().upper())
+        value = int(value)
+    return value if 0 <= value <= MAX_DSCP else None
 
 
 def is_wireguard_key(text: str) -> bool:
