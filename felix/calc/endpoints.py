@@ -18,6 +18,7 @@ from ipaddress import (
 )
 
 from felix.calc.labels import Labels, NamedPort, named_ports, workload_labels
+from libcalico.conversion.traffic_limits import UNLIMITED, TrafficLimits, traffic_limits
 from libcalico.errors import InvalidValue
 from libcalico.model import IPNAT, ResourceKey, WorkloadEndpoint
 
@@ -48,6 +49,7 @@ class Endpoint:
     ports: tuple[NamedPort, ...] = ()
     spoofable: tuple[IPNetwork, ...] = ()
     floating: tuple[tuple[IPAddress, IPAddress], ...] = ()
+    limits: TrafficLimits = UNLIMITED
     uid: str = field(default="", compare=False)
 
     @property
@@ -84,6 +86,7 @@ def from_resource(key: ResourceKey, value: WorkloadEndpoint) -> Endpoint:
         ports=named_ports(value.spec.ports),
         spoofable=tuple(_network(text, key) for text in spec.allowSpoofedSourcePrefixes),
         floating=tuple(_floating(nat, spec.ipNetworks, key) for nat in spec.ipNATs),
+        limits=traffic_limits(spec.qosControls),
         uid=value.metadata.uid,
     )
 

@@ -38,6 +38,7 @@ def of_dataplane(plane: Dataplane) -> list[tuple[str, str]]:
     links = plane.links
     conditions += links.tunnels.problems
     conditions += links.offload.problems(calc.node)
+    conditions += [(f"interface {name}", text) for name, text in links.shaping.problems.items()]
     conditions += calc.cluster.complaints().items()
     conditions += calc.unsettled_claims.items()
     conditions += calc.poolless.items()

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from felix.calc.policy_model import EndpointPolicy, TierView
+from felix.rules import limits as limiting
 from felix.rules import names, nflog_prefix
 from felix.rules.groups import named
 from felix.rules.model import (
@@ -39,6 +40,7 @@ from felix.rules.model import (
     is_set,
     set_bits,
 )
+from libcalico.conversion.traffic_limits import ChainLimits
 from libcalico.model.keys import ResourceKey
 
 UDP, IPIP = 17, 4
@@ -67,6 +69,7 @@ class EndpointRules:
     admin_up: bool = True
     tiers: tuple[TierChains, ...] = ()
     profiles: tuple[str, ...] = ()
+    limits: ChainLimits | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +111,12 @@ def _chain(key: ResourceKey, *, ingress: bool) -> str:
     return names.policy_chain(names.POLICY_INGRESS if ingress else names.POLICY_EGRESS, key)
 
 
-def endpoint_rules(interface: str, policy: EndpointPolicy) -> EndpointRules:
+def endpoint_rules(
+    interface: str, policy: EndpointPolicy, limits: ChainLimits | None = None
+) -> EndpointRules:
     """The policy of an endpoint, in names of chains."""
-    return EndpointRules(interface, tiers=tier_chains(policy.tiers), profiles=policy.profiles)
+    tiers = tier_chains(policy.tiers)
+    return EndpointRules(interface, tiers=tiers, profiles=policy.profiles, limits=limits)
 
 
 def endpoint_chains(endpoint: EndpointRules, marks: Marks, verdicts: Verdicts) -> list[Chain]:
@@ -130,7 +136,9 @@ def _workload(
     if not endpoint.admin_up:
         return (Rule(verdicts.deny, comments=("Endpoint admin disabled",)),)
     return (
+        *limiting.rate_rules(endpoint.limits, ingress, marks),
         *connection_rules(marks, verdicts),
+        *limiting.connection_rules(endpoint.limits, ingress),
         Rule(clear_bits(marks.accept | marks.passed)),
         *(() if ingress else _encapsulation_rules(verdicts)),
         *tier_rules(endpoint.tiers, ingress, marks, verdicts),

@@ -49,7 +49,7 @@ class Facts:
     `spoofing`: by interface, the networks whose addresses a workload may use as its source.
     `tunnels`: which are in use. `hosts`: whether host endpoints may have policy.
     `floating`: addresses that lead to pods. `ipvs`: who may send to services, where kube-proxy has
-    them in IPVS.
+    them in IPVS. `dscp`: the marks that workloads ask for, for what leaves the cluster.
     """
 
     nat_outgoing: bool = False
@@ -59,6 +59,7 @@ class Facts:
     hosts: bool = True
     floating: Floating = ()
     ipvs: Senders | None = None
+    dscp: tuple[int, ...] = ()
 
 
 NOTHING_SPECIAL = Facts()

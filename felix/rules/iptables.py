@@ -17,6 +17,7 @@ from felix.rules.model import (
     Action,
     AddressType,
     Condition,
+    ConnectionsAbove,
     Conntrack,
     DestinationNat,
     Drop,
@@ -37,12 +38,15 @@ from felix.rules.model import (
     Ports,
     Protocol,
     Reject,
+    Reset,
     Return,
     ReversePathFails,
     Rule,
+    SetDscp,
     SetMark,
     Side,
     SourceNat,
+    Syn,
 )
 
 _PROTOCOL_NAMES = {6: "tcp"}
@@ -106,6 +110,10 @@ def _condition(condition: Condition) -> str:
             return f"-m addrtype {word}" + (" --limit-iface-out" if limit_out else "")
         case Limit(rate, per, burst):
             return f"-m limit --limit {rate}/{per} --limit-burst {burst}"
+        case Syn():
+            return "-m tcp --tcp-flags FIN,SYN,RST,ACK SYN"
+        case ConnectionsAbove(count):
+            return f"-m connlimit --connlimit-above {count} --connlimit-mask 0"
 
 
 def _action(action: Action) -> str:
@@ -116,6 +124,10 @@ def _action(action: Action) -> str:
             return "--jump DROP"
         case Reject():
             return "--jump REJECT"
+        case Reset():
+            return "-j REJECT --reject-with tcp-reset"
+        case SetDscp(value):
+            return f"--jump DSCP --set-dscp {value}"
         case Return():
             return "--jump RETURN"
         case Jump(chain):

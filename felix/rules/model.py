@@ -129,6 +129,18 @@ class AddressType:
 
 
 @dataclass(frozen=True, slots=True)
+class Syn:
+    """A TCP packet that asks for a connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionsAbove:
+    """More connections than `count` live of those that came to this rule."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Limit:
     """At most `rate` packets each `per` (second, minute, hour, day) after a first `burst`."""
 
@@ -150,6 +162,8 @@ Condition = (
     | ReversePathFails
     | AddressType
     | Limit
+    | Syn
+    | ConnectionsAbove
 )
 
 
@@ -166,6 +180,18 @@ class Drop:
 @dataclass(frozen=True, slots=True)
 class Reject:
     """Drop and tell the sender."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """Drop and end the sender's TCP connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetDscp:
+    """Write the differentiated services code point (0 to 63) into the packet."""
+
+    value: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +276,8 @@ Action = (
     Accept
     | Drop
     | Reject
+    | Reset
+    | SetDscp
     | Return
     | Jump
     | Goto

@@ -27,6 +27,7 @@ from felix.rules.model import (
     Action,
     AddressType,
     Condition,
+    ConnectionsAbove,
     Conntrack,
     DestinationNat,
     Drop,
@@ -47,12 +48,15 @@ from felix.rules.model import (
     Ports,
     Protocol,
     Reject,
+    Reset,
     Return,
     ReversePathFails,
     Rule,
+    SetDscp,
     SetMark,
     Side,
     SourceNat,
+    Syn,
 )
 from linux.nftables import Code, Hook
 from linux.nftables import expressions as x
@@ -172,6 +176,10 @@ def _pack_condition(condition: Condition, family: Family) -> list[Part]:
             return [x.address_type(source, kind, negated=negated, limit_out=limit_out)]
         case Limit(rate, per, burst):
             return [x.limit(rate, per, burst)]
+        case Syn():
+            return [x.syn()]
+        case ConnectionsAbove(count):
+            return [x.connections_above(count)]
 
 
 def _conntrack(states: tuple[str, ...], negated: bool) -> bytes:
@@ -195,6 +203,10 @@ def _pack_action(action: Action, family: Family, layer: str) -> list[bytes]:
             return [st.verdict(st.DROP)]
         case Reject():
             return [st.reject(family)]
+        case Reset():
+            return [st.reset()]
+        case SetDscp(value):
+            return [st.set_dscp(family, value)]
         case Return():
             return [st.verdict(st.RETURN)]
         case Jump(chain):

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from felix.rules import guards, ipvs, names, static_chains
 from felix.rules.inputs import NOTHING_SPECIAL, Facts, RuleSettings
+from felix.rules.limits import dscp_rules
 from felix.rules.model import (
     Accept,
     Chain,
@@ -55,7 +56,7 @@ def tables(
         return static_chains.tables(version, settings, facts)
     return {
         "raw": _raw(version, settings, facts),
-        "mangle": _mangle(settings),
+        "mangle": _mangle(version, settings, facts),
         "nat": nat_table(
             version,
             settings.nat,
@@ -99,7 +100,8 @@ def _raw(version: int, settings: RuleSettings, facts: Facts) -> TableModel:
     return TableModel("raw", chains, inserts, appends)
 
 
-def _mangle(settings: RuleSettings) -> TableModel:
+def _mangle(version: int, settings: RuleSettings, facts: Facts) -> TableModel:
+    leaving, marking = dscp_rules(version, facts.dscp)
     marks, allow = settings.marks, settings.mangle_allow
     accepted = (is_set(marks.accept),)
     prerouting = (
@@ -109,6 +111,7 @@ def _mangle(settings: RuleSettings) -> TableModel:
         Rule(allow, accepted, (_HOST_ACCEPTED,)),
     )
     postrouting = (
+        *leaving,
         Rule(Return(), accepted),
         Rule(clear_bits(marks.all)),
         Rule(Jump(names.TO_HOST_DISPATCH), (Conntrack(("DNAT",)),)),
@@ -117,6 +120,7 @@ def _mangle(settings: RuleSettings) -> TableModel:
     chains = (
         Chain("cali-PREROUTING", prerouting),
         Chain("cali-POSTROUTING", postrouting),
+        *marking,
     )
     inserts, appends = guards.hooks(("PREROUTING", "POSTROUTING"), settings.append)
     return TableModel("mangle", chains, inserts, appends)

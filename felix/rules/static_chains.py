@@ -6,7 +6,7 @@ pods met more than twenty such rules, and a fourth of its time was theirs. So wi
 endpoint the tables hold this:
 
     raw     PREROUTING   what no workload may send
-    mangle  nothing
+    mangle  POSTROUTING  the DSCP of what leaves the cluster, where a workload asks for one
     nat     POSTROUTING  masquerading, where a pool or a tunnel asks for it
     filter  INPUT        tunnel packets; a workload's packets to its node
             FORWARD      the workloads' chains
@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from felix.rules import guards, ipvs, names
 from felix.rules.inputs import Facts, RuleSettings
+from felix.rules.limits import dscp_rules
 from felix.rules.model import (
     Chain,
     Condition,
@@ -48,7 +49,7 @@ def tables(version: int, settings: RuleSettings, facts: Facts) -> dict[str, Tabl
     last = tuple(own_source(facts.tunnels, settings.nat.random_fully))
     return {
         "raw": _raw(version, settings, facts),
-        "mangle": TableModel("mangle", ()),
+        "mangle": _mangle(version, settings, facts),
         "nat": bare_nat_table(version, settings.nat, facts.nat_outgoing, last, facts.floating),
         "filter": _filter(version, settings, facts),
     }
@@ -72,6 +73,13 @@ def _raw(version: int, settings: RuleSettings, facts: Facts) -> TableModel:
     if tunnels:
         chains.append(Chain("cali-OUTPUT", tunnels))
     return _hooked("raw", chains, settings.append)
+
+
+def _mangle(version: int, settings: RuleSettings, facts: Facts) -> TableModel:
+    leaving, marking = dscp_rules(version, facts.dscp)
+    if not leaving:
+        return TableModel("mangle", ())
+    return _hooked("mangle", [Chain("cali-POSTROUTING", leaving), *marking], settings.append)
 
 
 def _filter(version: int, settings: RuleSettings, facts: Facts) -> TableModel:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from felix.calc.policy_model import EndpointPolicy, HostEndpoint, PolicyChanges
 from felix.dataplane.rules.chain_store import ChainStore
+from libcalico.conversion.traffic_limits import ChainLimits
 
 
 def written(book: ChainStore) -> None:
@@ -33,10 +34,14 @@ class WrittenBook(ChainStore):
         written(self)
 
     def set_endpoint(
-        self, interface: str, policy: EndpointPolicy, families: frozenset[int] | None = None
+        self,
+        interface: str,
+        policy: EndpointPolicy,
+        families: frozenset[int] | None = None,
+        limits: ChainLimits | None = None,
     ) -> None:
         """And write."""
-        super().set_endpoint(interface, policy, families)
+        super().set_endpoint(interface, policy, families, limits)
         written(self)
 
     def remove_endpoint(self, interface: str) -> None:

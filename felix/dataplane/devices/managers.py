@@ -6,6 +6,7 @@ its problems, and is tried again after `wait` seconds or with the next news.
   | manager    | writes                                        | is asked           |
   |------------|-----------------------------------------------|--------------------|
   | interfaces | workloads' links: MAC, state, settings        | in every turn      |
+  | shaping    | the bandwidth of workloads that have limits   | in every turn      |
   | tunnels    | vxlan.calico, vxlan-v6.calico, tunl0          | in turns about all |
   | mtu        | the MTU of these, and the file that cni reads | in turns about all |
   | offload    | TX checksum offload of these                  | in turns about all |
@@ -25,6 +26,7 @@ from felix.config.parameters import Config
 from felix.dataplane.devices.interfaces import Interfaces
 from felix.dataplane.devices.mtu import MtuKeeper
 from felix.dataplane.devices.offload import ChecksumOffload
+from felix.dataplane.devices.shaping import Shaping
 from felix.dataplane.devices.tunnels import Tunnels
 from felix.dataplane.devices.work import LinkWork
 from libcalico.process.tasks import Background
@@ -46,6 +48,7 @@ class LinkManagers:
     def __init__(self, node: str, kick: Callable[[], None], background: Background) -> None:
         clock = time.monotonic
         self.interfaces = Interfaces()
+        self.shaping = Shaping()
         self.tunnels = Tunnels(node, clock, kick, background=background)
         self.mtu = MtuKeeper()
         self.offload = ChecksumOffload(clock, kick, lambda: self.tunnels.ready)
@@ -56,7 +59,8 @@ class LinkManagers:
         managers: list[LinkManager] = [self.interfaces]
         if whole:
             managers += [self.tunnels, self.mtu, self.offload]
-        return {index for manager in managers for index in manager.commit(work)}
+        touched = {index for manager in managers for index in manager.commit(work)}
+        return touched.union(self.shaping.commit(work, whole=whole))
 
     @property
     def failures(self) -> Mapping[str, str]:

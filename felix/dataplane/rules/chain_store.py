@@ -45,7 +45,7 @@ from felix.dataplane.rules.chain_refcounts import (
     named_by,
     profile_key,
 )
-from felix.dataplane.rules.chain_target import ChainTarget, Dispatch, Place
+from felix.dataplane.rules.chain_target import NOWHERE, ChainTarget, Dispatch, Extent, Place
 from felix.dataplane.rules.host_endpoint_chains import HostEndpointChains
 from felix.dataplane.rules.lost_sets import LostSets
 from felix.dataplane.rules.refused_chains import RefusedChains
@@ -56,6 +56,7 @@ from felix.rules.groups import GroupKey, group_chain
 from felix.rules.inputs import RuleSettings
 from felix.rules.model import Action, Chain
 from felix.rules.policy import making, policy_chains
+from libcalico.conversion.traffic_limits import ChainLimits
 from libcalico.model.keys import ResourceKey
 
 Steps = Iterator[None]
@@ -80,7 +81,7 @@ class ChainStore:
         self._new_bins = bins
         self._families = frozenset(family for family, _ in targets)
         self._bins = self._dispatches(settings)
-        self._reach: dict[str, frozenset[int]] = {}
+        self._extents: dict[str, Extent] = {}
         self._uses = ChainRefcounts()
         self._lost = LostSets()
         self._refused = RefusedChains()
@@ -110,7 +111,8 @@ class ChainStore:
 
     def beyond(self, interface: str) -> list[tuple[int, str]]:
         """The chains, with their families, that this endpoint would have elsewhere (RBK-5)."""
-        others = self._families - self._reach.get(interface, self._families)
+        extent = self._extents.get(interface)
+        others = self._families - (extent.families if extent else self._families)
         return [(family, name) for family in others for name in _own(interface)]
 
     def judged(self, interfaces: Iterable[str], differs: Callable[[str], bool]) -> frozenset[str]:
@@ -282,16 +284,22 @@ class ChainStore:
     # -- endpoints -----------------------------------------------------------------------------
 
     def set_endpoint(
-        self, interface: str, policy: EndpointPolicy, families: frozenset[int] | None = None
+        self,
+        interface: str,
+        policy: EndpointPolicy,
+        families: frozenset[int] | None = None,
+        limits: ChainLimits | None = None,
     ) -> None:
-        """An endpoint that is new, or has another policy or addresses of other families.
+        """An endpoint that is new, or has another policy, limits or addresses of other families.
 
         `families`: those of its addresses (RBK-5); all if not given.
         """
         reach = self._families if families is None else families & self._families
-        before, reached = self._endpoints.get(interface), self._reach.get(interface, frozenset())
-        if (before is policy or before == policy) and reach == reached:
+        before, extent = self._endpoints.get(interface), Extent(reach, limits)
+        known = self._extents.get(interface, NOWHERE)
+        if (before is policy or before == policy) and extent == known:
             return
+        reached, self._extents[interface] = known.families, extent
         moved = Moved()
         kind = self._uses.enter(policy, moved)
         if before is not None:
@@ -303,7 +311,6 @@ class ChainStore:
         for family in reached - reach:
             self._withdraw(family, interface)
             self.narrowed = True
-        self._reach[interface] = reach
         for family in reach - reached:
             self._dispatch(family, self._bins[family].add(interface))
 
@@ -314,7 +321,7 @@ class ChainStore:
             return
         self._due_endpoints.pop(interface, None)
         self.departed.add(interface)
-        for family in self._reach.pop(interface):
+        for family in self._extents.pop(interface).families:
             self._withdraw(family, interface)
         moved = Moved()
         self._uses.leave(self._kinds.pop(interface), before.profiles, moved)
@@ -358,13 +365,17 @@ class ChainStore:
     def _write_endpoint(self, interface: str) -> None:
         policy, kind = self._endpoints[interface], self._kinds[interface]
         # An endpoint's chains do not name it: pods of one kind share their rules.
-        both = kind.texts.get(policy.profiles)
+        extent = self._extents[interface]
+        limits = extent.limits
+        both = kind.texts.get(policy.profiles) if limits is None else None
         if both is None:
-            rules = endpoint_rules(interface, policy)
+            rules = endpoint_rules(interface, policy, limits)
             chains = endpoint_chains(rules, self._settings.marks, self._settings.verdicts)
-            both = kind.texts[policy.profiles] = tuple(chain.rules for chain in chains)
+            both = tuple(chain.rules for chain in chains)
+            if limits is None:
+                kind.texts[policy.profiles] = both
         chains = [Chain(name, own) for name, own in zip(_own(interface), both, strict=True)]
-        self._want(chains, self._reach[interface])
+        self._want(chains, extent.families)
 
     # -- host endpoints ------------------------------------------------------------------------
 
@@ -392,8 +403,8 @@ class ChainStore:
             for family, bins in self._bins.items():
                 self._unwant(family, [chain.name for chain in bins.all()])
             self._bins = self._dispatches(settings)
-            for interface, reach in self._reach.items():
-                for family in reach:
+            for interface, extent in self._extents.items():
+                for family in extent.families:
                     self._bins[family].add(interface)
         self.write_all()
 

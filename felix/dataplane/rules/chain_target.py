@@ -6,13 +6,26 @@ Tested in tests/felix/dataplane/test_chain_store.py.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from felix.rules.model import Chain, Rule
+from libcalico.conversion.traffic_limits import ChainLimits
 
 Family = Literal[4, 6]
 Place = tuple[int, str]
 """A family (4 or 6) and one of its tables, by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """The families in which an endpoint has chains, and what these limit."""
+
+    families: frozenset[int]
+    limits: ChainLimits | None = None
+
+
+NOWHERE = Extent(frozenset())
 
 
 class ChainTarget(Protocol):

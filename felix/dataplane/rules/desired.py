@@ -18,7 +18,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from typing import cast
 
 from felix.calc.changes import Changes
-from felix.calc.cluster_facts import ClusterFacts
 from felix.calc.endpoints import Endpoint
 from felix.calc.hosts import interfaces_of
 from felix.calc.policy import PolicyEngine
@@ -41,6 +40,8 @@ from felix.dataplane.rules.ipsets import Sets
 from felix.dataplane.rules.settings import rule_settings
 from felix.dataplane.rules.static_inputs import (
     OWN_SETS,
+    dscp_members,
+    dscp_sets,
     own_sets,
     static_facts,
     tunnel_rules,
@@ -136,7 +137,7 @@ class DesiredRules:
             if change.removed_whole:
                 self._sets.change(change)
         if about is None:
-            self._own_sets(config, news.cluster)
+            self._own_sets(config, news)
         self._whole = False
 
     def _see_hosts(self, policies: PolicyEngine, hosts: Mapping[str, Set[IPAddress]]) -> None:
@@ -150,7 +151,7 @@ class DesiredRules:
         """Whether one of these endpoints is, or was, in rules that are not its own."""
         for name in about or ():
             for endpoint in (active.get(name), self._active.get(name)):
-                if endpoint is not None and (endpoint.floating or endpoint.spoofable):
+                if endpoint is not None and _is_shared(endpoint):
                     return True
         # An address that is an endpoint's own floats no longer (FLT-1).
         return bool(about and self.floating is not NONE_FLOATING)
@@ -299,12 +300,13 @@ class DesiredRules:
                 or (before.key, before.container_id) != (endpoint.key, endpoint.container_id)
             ):
                 self._newcomers.add(interface)
-            book.set_endpoint(interface, policy, endpoint.families)
+            book.set_endpoint(interface, policy, endpoint.families, endpoint.limits.chains)
             yield
 
-    def _own_sets(self, config: Config, cluster: ClusterFacts) -> None:
+    def _own_sets(self, config: Config, news: Changes) -> None:
         # There may be thousands of nodes, and most turns are about something else.
-        inputs = (config, cluster.version, self._listeners, self._services)
+        cluster, marked = news.cluster, dscp_members(news.active)
+        inputs = (config, cluster.version, self._listeners, self._services, marked)
         if inputs == self._own_sets_of:
             return
         self._own_sets_of = inputs
@@ -312,7 +314,8 @@ class DesiredRules:
             family: tunnel_rules(family, config, cluster, self._listeners)
             for family in self._families
         }
-        for name, members in own_sets(config, cluster, tunnels, self._services).items():
+        sets = own_sets(config, cluster, tunnels, self._services)
+        for name, members in {**sets, **dscp_sets(marked)}.items():
             if members is None:
                 self._sets.unwant(name)
             else:
@@ -335,3 +338,9 @@ class DesiredRules:
             elif key.name not in engine.profiles:
                 changes.profiles[key.name] = None
         return changes
+
+
+def _is_shared(endpoint: Endpoint) -> bool:
+    """Whether rules or sets that are not its own alone name its addresses."""
+    marked = endpoint.limits.dscp is not None
+    return bool(endpoint.floating or endpoint.spoofable or marked)

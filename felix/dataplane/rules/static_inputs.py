@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Set
 from felix.calc.changes import Changes
 from felix.calc.cluster_facts import ClusterFacts
 from felix.calc.encapsulation import encapsulation
+from felix.calc.endpoints import Endpoint
 from felix.calc.policy_model import IPAddress
 from felix.config.parameters import Config
 from felix.dataplane.devices.mtu import IPIP, VXLAN, VXLAN_V6
@@ -19,12 +20,15 @@ from felix.dataplane.rules.chain_target import Family
 from felix.dataplane.rules.floating import FloatingAddresses
 from felix.rules import ipvs
 from felix.rules.inputs import Facts, Senders
+from felix.rules.limits import DSCP_SETS
 from felix.rules.model import Marks
 from felix.rules.nat import ALL_HOSTS, ALL_POOLS, MASQUERADED_POOLS
 from felix.rules.tunnels import ALL_VTEPS, TunnelRules
 from libcalico.model.keys import ResourceKey
 
-OWN_SETS = frozenset({ALL_POOLS, MASQUERADED_POOLS, ALL_HOSTS, ALL_VTEPS, ipvs.SERVICES})
+OWN_SETS = frozenset(
+    {ALL_POOLS, MASQUERADED_POOLS, ALL_HOSTS, ALL_VTEPS, ipvs.SERVICES, *DSCP_SETS.values()}
+)
 
 
 def tunnel_rules(
@@ -84,6 +88,7 @@ def static_facts(
         hosts=hosts,
         floating=floating.of(family),
         ipvs=_senders(family, news) if in_ipvs else None,
+        dscp=_dscp_numbers(family, news.active),
     )
 
 
@@ -96,6 +101,30 @@ def _senders(family: Family, news: Changes) -> Senders:
             if news.policies.endpoint(endpoint.key) is not None
         )
     )
+
+
+def dscp_members(active: Mapping[str, Endpoint]) -> dict[int, frozenset[str]]:
+    """The addresses of the workloads that ask for each DSCP."""
+    found: dict[int, set[str]] = {}
+    for endpoint in active.values():
+        if endpoint.limits.dscp is not None:
+            members = found.setdefault(endpoint.limits.dscp, set())
+            members.update(map(str, endpoint.networks))
+    return {number: frozenset(members) for number, members in found.items()}
+
+
+def dscp_sets(marked: Mapping[int, frozenset[str]]) -> dict[str, frozenset[str] | None]:
+    """The members of each DSCP's set; None: there is no such set."""
+    return {name: marked.get(number) for number, name in DSCP_SETS.items()}
+
+
+def _dscp_numbers(family: Family, active: Mapping[str, Endpoint]) -> tuple[int, ...]:
+    numbers = {
+        endpoint.limits.dscp
+        for endpoint in active.values()
+        if any(network.version == family for network in endpoint.networks)
+    }
+    return tuple(sorted(number for number in numbers if number is not None))
 
 
 def own_sets(

@@ -15,6 +15,7 @@ from felix.rules import model, nftables
 from felix.rules.model import (
     Accept,
     AddressType,
+    ConnectionsAbove,
     Conntrack,
     DestinationNat,
     Drop,
@@ -35,12 +36,15 @@ from felix.rules.model import (
     Ports,
     Protocol,
     Reject,
+    Reset,
     Return,
     ReversePathFails,
     Rule,
+    SetDscp,
     SetMark,
     Side,
     SourceNat,
+    Syn,
 )
 from linux.nftables import Ruleset, pack
 from linux.nftables.expressions import Family
@@ -75,6 +79,8 @@ def conditions(family: Family) -> dict[model.Condition, str]:
         Conntrack(("DNAT",)): "ct status dnat",
         AddressType(Side.DESTINATION, "LOCAL"): "fib daddr type local",
         Limit(10, "second", 20): "limit rate 10/second burst 20 packets",
+        Syn(): "@th,104,8 & 0x17 == 0x2",
+        ConnectionsAbove(7): "ct count over 7",
     }  # fmt: skip
 
 
@@ -82,6 +88,7 @@ ACTIONS: dict[model.Action, str] = {
     Accept(): "accept",
     Drop(): "drop",
     Reject(): "reject",
+    Reset(): "reject with tcp reset",
     Return(): "return",
     Jump("there"): "jump filter-there",
     Goto("there"): "goto filter-there",
@@ -98,7 +105,9 @@ ELSEWHERE = {DestinationNat, NoTrack, Masquerade, SourceNat, ReversePathFails}
 def test_each_word_of_the_model(space: Namespace, family: Family) -> None:
     wanted = {Rule(Nothing(), (c,)): f"{t} {COUNTER}" for c, t in conditions(family).items()}
     wanted |= {Rule(action): f"{COUNTER} {text}" for action, text in ACTIONS.items()}
+    wanted[Rule(SetDscp(46))] = f"{COUNTER} {IP[family]} dscp set ef"
     known = {type(c) for c in conditions(family)} | {type(a) for a in ACTIONS} | ELSEWHERE
+    known.add(SetDscp)
     assert known == {*get_args(model.Condition), *get_args(model.Action)}, "a word has no case"
     seen = listed(space, family, tuple(wanted), "filter", "FORWARD")
     for rule, text, found in zip(wanted, wanted.values(), seen, strict=True):
