@@ -268,6 +268,42 @@ async def _relabelled(node: World, server: ApiServer, environ: dict[str, str]) -
             await node.delete(client, "client")
 
 
+def test_a_limit_holds_from_the_start_and_follows_the_annotation(
+    world: tuple[World, ApiServer],
+) -> None:
+    node, server = world
+    environ = environment(server)
+    kdd.node(server, NODE, "10.99.1.1")
+    asyncio.run(_registered(node, server, environ))
+    asyncio.run(_limited(node, server, environ))
+
+
+async def _limited(node: World, server: ApiServer, environ: dict[str, str]) -> None:
+    def rate() -> int | None:
+        queues = json.loads(node.space.run("tc", "-j", "qdisc", "show"))
+        rates = [one["options"]["rate"] * 8 for one in queues if one["kind"] == "tbf"]
+        return rates[0] if rates else None
+
+    async with _running(node, environ):
+        kdd.pod(server, "slow", NODE)
+        _annotate(server, "slow", "8M")
+        with pod_namespace() as space:
+            await _added(node, server, space, "slow")
+            assert rate() == 8_000_000
+            for text, bits in (("16M", 16_000_000), (None, None), ("8M", 8_000_000)):
+                _annotate(server, "slow", text)
+                async with asyncio.timeout(patient(30)):
+                    await until(lambda bits=bits: rate() == bits)  # type: ignore[misc]
+            await node.delete(space, "slow")
+            async with asyncio.timeout(patient(30)):
+                await until(lambda: rate() is None)
+
+
+def _annotate(server: ApiServer, name: str, text: str | None) -> None:
+    body = {"metadata": {"annotations": {"qos.projectcalico.org/ingressBandwidth": text}}}
+    server.call("PATCH", f"{PODS}/{name}", body, content=MERGE)
+
+
 async def _added(node: World, server: ApiServer, space: Namespace, name: str, **more: str) -> str:
     """ADD it; returns its address, which the kubelet reports a moment later."""
     done = await node.add(space, name, config=WAITS, **more)
