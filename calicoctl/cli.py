@@ -76,6 +76,18 @@ class LazyGroup(click.Group):
         """Names in the order of the table."""
         return list(self.table)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that `args` begin with; raises UsageError with a name that is near."""
+        word = args[0]
+        if word not in self.table and not word.startswith("-") and not ctx.resilient_parsing:
+            from calicoctl.terminal import suggesting
+
+            meant = suggesting.of_command(word, self.table)
+            raise click.UsageError(f"No such command '{word}'. {meant}".rstrip(), ctx)
+        return super().resolve_command(ctx, args)
+
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command, imported now."""
         if cmd_name not in self.table:
@@ -100,9 +112,9 @@ class LazyGroup(click.Group):
         ]
 
 
-def lazy_group(name: str, text: str, table: Table) -> LazyGroup:
+def lazy_group(name: str, text: str, table: Table, epilog: str = "") -> LazyGroup:
     """A group of commands such as `ipam`: `table` as `COMMANDS`, `text` for its `--help`."""
-    return LazyGroup(name, table=table, help=text)
+    return LazyGroup(name, table=table, help=text, epilog=epilog)
 
 
 def _log_level(ctx: click.Context, parameter: click.Parameter, level: str | None) -> None:
@@ -116,6 +128,22 @@ def _log_level(ctx: click.Context, parameter: click.Parameter, level: str | None
 
         logs.configure("calicoctl", level.upper())
 
+
+def _config(ctx: click.Context, parameter: click.Parameter, file: str | None) -> str | None:
+    # Before the command or behind it; what stands nearer to the command counts.
+    before = ctx.find_root().obj or {}
+    return file if file is not None else before.get("config")
+
+
+_CONFIG_OPTION = click.option(
+    "-c",
+    "--config",
+    default=None,
+    metavar="FILE",
+    type=click.Path(),
+    callback=_config,
+    help="File with the connection settings; /etc/calico/calicoctl.cfg by default.",
+)
 
 _LOG_OPTION = click.option(
     "-l",
@@ -132,7 +160,7 @@ def _version(ctx: click.Context, parameter: click.Parameter, asked: bool) -> Non
     if asked and not ctx.resilient_parsing:
         from calicoctl.versions import CALICO, MUSLIN
 
-        click.echo(f"calicoctl {MUSLIN} (Calico {CALICO})")
+        click.echo(f"calicoctl Muslin {MUSLIN} (Calico {CALICO})")
         ctx.exit()
 
 
@@ -142,6 +170,7 @@ def _version(ctx: click.Context, parameter: click.Parameter, asked: bool) -> Non
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @_LOG_OPTION
+@_CONFIG_OPTION
 @click.option("--context", default="", metavar="NAME", help="The kubeconfig context to use.")
 @click.option("--allow-version-mismatch", is_flag=True, help="Allow another cluster version.")
 @click.option(
@@ -153,14 +182,33 @@ def _version(ctx: click.Context, parameter: click.Parameter, asked: bool) -> Non
     help="Show the version of this program; `calicoctl version` shows the cluster's, too.",
 )
 @click.pass_context
-def calicoctl(ctx: click.Context, context: str, allow_version_mismatch: bool) -> None:
+def calicoctl(
+    ctx: click.Context, config: str | None, context: str, allow_version_mismatch: bool
+) -> None:
     """Manage the networks, policies, address pools and BGP peers of a cluster."""
-    ctx.obj = {"allow_version_mismatch": allow_version_mismatch, "context": context}
+    ctx.obj = {
+        "config": config,
+        "context": context,
+        "allow_version_mismatch": allow_version_mismatch,
+    }
 
 
 def common_options(command: F) -> F:
     """The options of a command that needs no datastore: only `-l`, which acts by itself."""
     return _LOG_OPTION(command)
+
+
+def config_option(command: F) -> F:
+    """The option `-c` of a command that hands the settings on; the function gets `config`."""
+    return _CONFIG_OPTION(command)
+
+
+def examples(*lines: str) -> str:
+    """The end of a command's `--help`: each line is a command as it is typed, or a comment.
+
+    Every command has some, as its `epilog` (`tests/calicoctl/test_examples.py`).
+    """
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
 def datastore_options(command: F) -> F:
@@ -170,14 +218,7 @@ def datastore_options(command: F) -> F:
     `commands.common.options_of`.
     """
     for option in (
-        click.option(
-            "-c",
-            "--config",
-            default=None,
-            metavar="FILE",
-            type=click.Path(),
-            help="File with the connection settings; /etc/calico/calicoctl.cfg by default.",
-        ),
+        _CONFIG_OPTION,
         click.option("--context", default="", metavar="NAME", help="The kubeconfig context."),
         click.option("--allow-version-mismatch", is_flag=True, help="Allow another version."),
         _LOG_OPTION,

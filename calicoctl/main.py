@@ -48,10 +48,10 @@ def run(arguments: list[str], program: str = "calicoctl") -> int:
             arguments, prog_name=program, complete_var=COMPLETE_VARIABLE, standalone_mode=False
         )
 
-    return guarded(program, lambda: _chosen(command, program))
+    return guarded(program, lambda: _chosen(command, arguments, program))
 
 
-def _chosen(command: Callable[[], object], program: str) -> int:
+def _chosen(command: Callable[[], object], arguments: list[str], program: str) -> int:
     import click
 
     from libcalico.errors import MuslinError
@@ -61,7 +61,9 @@ def _chosen(command: Callable[[], object], program: str) -> int:
     except click.exceptions.Exit as stop:
         return int(stop.exit_code)
     except click.UsageError as error:
-        return _failed(f"{error.format_message()}\n{_hint(error, program)}".rstrip())
+        if isinstance(error, click.exceptions.NoArgsIsHelpError):
+            return _failed(error.format_message())
+        return _failed(f"{error.format_message()}\n{_hint(error, arguments, program)}")
     except click.ClickException as error:
         return _failed(error.format_message())
     except MuslinError as error:
@@ -83,9 +85,23 @@ def _guarded(command: Callable[[], object]) -> int:
     return 0
 
 
-def _hint(error: object, program: str) -> str:
+def _hint(error: object, arguments: list[str], program: str) -> str:
     context = getattr(error, "ctx", None)
-    return f"Use '{context.command_path if context else program} --help' to read about it."
+    path = context.command_path if context else " ".join([program, *_named(arguments)])
+    return f"Use '{path} --help' to read about it."
+
+
+def _named(arguments: list[str]) -> list[str]:
+    """The words of a command line that name its command: an error may not know it."""
+    from calicoctl.cli import COMMANDS, LazyGroup, calicoctl
+
+    words: list[str] = []
+    group: object = calicoctl
+    for word in arguments:
+        if isinstance(group, LazyGroup) and word in group.table:
+            words.append(word)
+            group = group.get_command(group.make_context(word, [], resilient_parsing=True), word)
+    return words if words and words[0] in COMMANDS else []
 
 
 def _failed(sentence: str) -> int:

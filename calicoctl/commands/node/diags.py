@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from calicoctl.cli import common_options
+from calicoctl.cli import common_options, config_option
 
 
 @click.command("diags")
@@ -12,7 +12,7 @@ from calicoctl.cli import common_options
 @click.option(
     "-o", "--output", metavar="FILE", type=click.Path(), help="The archive; a new file by default."
 )
-@click.option("-c", "--config", metavar="FILE", type=click.Path(), help="Connection settings.")
+@config_option
 @common_options
 def diags(log_dir: str, output: str | None, config: str | None) -> None:
     """Gather logs, routes, rules, sets, status and the datastore's objects in one archive.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import click
 
-from calicoctl.cli import common_options
+from calicoctl.cli import common_options, config_option
 
 _METHODS = "first-found, can-reach=HOST, interface=REGEX,..., skip-interface=REGEX,..."
 
@@ -36,7 +36,7 @@ _METHODS = "first-found, can-reach=HOST, interface=REGEX,..., skip-interface=REG
 @click.option("--init-system", is_flag=True, help="Stay in the foreground for a service manager.")
 @click.option("--no-default-ippools", is_flag=True, help="Make no address pools.")
 @click.option("--felix-config", default="", metavar="FILE", help="Felix's configuration file.")
-@click.option("-c", "--config", metavar="FILE", type=click.Path(), help="Connection settings.")
+@config_option
 @common_options
 def run(
     name: str,

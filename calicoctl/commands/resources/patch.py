@@ -17,7 +17,7 @@ from calicoctl.client import Client
 from calicoctl.commands.resources.common import KindType, keys_of, options_of, require_in_force
 from calicoctl.session import Options, datastore
 from calicoctl.strategic import merged
-from libcalico.errors import DatastoreUnavailable, MuslinError
+from libcalico.errors import DatastoreUnavailable, InvalidValue, MuslinError
 from libcalico.model.codec import resource_from_tree, shown_value
 from libcalico.model.defaults import apply_defaults
 from libcalico.model.keys import ResourceKey
@@ -119,7 +119,14 @@ def patched(
     for field in NOT_OURS:
         if _metadata(tree).get(field) != _metadata(before).get(field):
             raise MuslinError(f"metadata.{field}: a patch cannot change it")
-    resource = apply_defaults(resource_from_tree(tree, strict=True))
+    try:
+        resource = apply_defaults(resource_from_tree(tree, strict=True))
+    except InvalidValue as error:
+        if not error.rule.endswith("no such field"):
+            raise
+        from calicoctl.terminal import suggesting
+
+        raise MuslinError(f"{error}{suggesting.of_field(type(stored), error.field)}") from None
     wrong = complaints(resource, accept_unenforced)
     if wrong:
         raise MuslinError("; ".join(str(one) for one in wrong))
