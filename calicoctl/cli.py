@@ -164,9 +164,23 @@ def _version(ctx: click.Context, parameter: click.Parameter, asked: bool) -> Non
         ctx.exit()
 
 
+def examples(*lines: str) -> str:
+    """The end of a command's `--help`: each line is a command as it is typed, or a comment.
+
+    Every command has some, as its `epilog` (`tests/calicoctl/test_examples.py`).
+    """
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
 @click.group(
     cls=LazyGroup,
     table=COMMANDS,
+    epilog=examples(
+        "calicoctl get nodes -o wide",
+        "calicoctl apply -f policy.yaml",
+        "calicoctl -c /root/other-cluster.cfg ipam show",
+        "calicoctl explain shop/web-1 shop/db-0 --port 5432",
+    ),
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @_LOG_OPTION
@@ -201,14 +215,6 @@ def common_options(command: F) -> F:
 def config_option(command: F) -> F:
     """The option `-c` of a command that hands the settings on; the function gets `config`."""
     return _CONFIG_OPTION(command)
-
-
-def examples(*lines: str) -> str:
-    """The end of a command's `--help`: each line is a command as it is typed, or a comment.
-
-    Every command has some, as its `epilog` (`tests/calicoctl/test_examples.py`).
-    """
-    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
 def datastore_options(command: F) -> F:

@@ -9,12 +9,20 @@ import asyncio
 
 import click
 
-from calicoctl.cli import datastore_options
+from calicoctl.cli import datastore_options, examples
 from calicoctl.commands.resources.common import options_of
 from libcalico.errors import MuslinError
 
 
-@click.command("flow")
+@click.command(
+    "flow",
+    epilog=examples(
+        "calicoctl explain shop/web-1 shop/db-0 --proto tcp --port 5432",
+        "calicoctl explain node:node1 10.65.0.7 --port 80",
+        "# As root on the node of one of the two: does the kernel do so?",
+        "calicoctl explain shop/web-1 shop/db-0 --port 5432 --live",
+    ),
+)
 @click.argument("source", metavar="SRC")
 @click.argument("destination", metavar="DST")
 @click.option(

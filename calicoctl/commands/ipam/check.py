@@ -16,7 +16,7 @@ from statistics import median_high
 import click
 
 from calicoctl import versions
-from calicoctl.cli import datastore_options
+from calicoctl.cli import datastore_options, examples
 from calicoctl.commands.resources.common import options_of
 from calicoctl.session import Options, datastore
 from ipam.admin import check as checks
@@ -41,7 +41,13 @@ OTHER_SCANS = (
 )
 
 
-@click.command("check")
+@click.command(
+    "check",
+    epilog=examples(
+        "calicoctl ipam check",
+        "calicoctl ipam check --show-problem-ips -o report.json",
+    ),
+)
 @click.option("--show-all-ips", is_flag=True, help="Print every address that is checked.")
 @click.option("--show-problem-ips", is_flag=True, help="Print every address with a problem.")
 @click.option(

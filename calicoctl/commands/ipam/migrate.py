@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import click
 
 from calicoctl import borders
-from calicoctl.cli import datastore_options
+from calicoctl.cli import datastore_options, examples
 from calicoctl.commands.resources.common import options_of
 from calicoctl.session import Options, datastore
 from ipam.admin import migrate as moving
@@ -40,7 +40,13 @@ class Migration:
     wait: float
 
 
-@click.command("migrate")
+@click.command(
+    "migrate",
+    epilog=examples(
+        "calicoctl ipam migrate --from old-pool --to new-pool --dry-run",
+        "calicoctl ipam migrate --from old-pool --to new-pool --wait 10m --delete",
+    ),
+)
 @click.option("--from", "old", required=True, metavar="POOL", help="The pool to empty.")
 @click.option("--to", "new", required=True, metavar="POOL", help="The pool to fill.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")

@@ -10,7 +10,7 @@ from ipaddress import ip_network
 
 import click
 
-from calicoctl.cli import datastore_options
+from calicoctl.cli import datastore_options, examples
 from calicoctl.commands.resources.common import options_of
 from calicoctl.session import Options, datastore
 from ipam.admin import split as splitting
@@ -22,7 +22,12 @@ from libcalico.model.keys import ResourceKey
 from libcalico.pools import network_of
 
 
-@click.command("split")
+@click.command(
+    "split",
+    epilog=examples(
+        "calicoctl ipam split 4 --name default-ipv4-ippool",
+    ),
+)
 @click.argument("number", metavar="NUMBER")
 @click.option("--cidr", default=None, metavar="CIDR", help="CIDR of the pool.")
 @click.option("--name", default=None, metavar="NAME", help="Name of the pool.")

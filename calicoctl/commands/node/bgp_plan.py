@@ -9,12 +9,18 @@ import asyncio
 
 import click
 
-from calicoctl.cli import datastore_options, file_options
+from calicoctl.cli import datastore_options, examples, file_options
 from calicoctl.commands.resources.common import documents_of, options_of, required
 from libcalico.errors import MuslinError
 
 
-@click.command("plan")
+@click.command(
+    "plan",
+    epilog=examples(
+        "calicoctl node bgp plan -f peers.yaml",
+        "calicoctl node bgp plan -f peers.yaml --delete -o json",
+    ),
+)
 @file_options
 @click.option("--delete", is_flag=True, help="As if the resources of -f were deleted, not applied.")
 @click.option(

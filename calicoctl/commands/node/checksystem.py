@@ -7,10 +7,16 @@ from __future__ import annotations
 
 import click
 
-from calicoctl.cli import common_options, config_option
+from calicoctl.cli import common_options, config_option, examples
 
 
-@click.command("checksystem")
+@click.command(
+    "checksystem",
+    epilog=examples(
+        "calicoctl node checksystem",
+        "calicoctl node checksystem --offline -o json",
+    ),
+)
 @click.option(
     "-f",
     "--kernel-config",

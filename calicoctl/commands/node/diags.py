@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import click
 
-from calicoctl.cli import common_options, config_option
+from calicoctl.cli import common_options, config_option, examples
 
 
-@click.command("diags")
+@click.command(
+    "diags",
+    epilog=examples(
+        "calicoctl node diags",
+        "calicoctl node diags -o node1.tar.gz",
+    ),
+)
 @click.option("--log-dir", default="/var/log/calico", show_default=True, help="Where logs lie.")
 @click.option(
     "-o", "--output", metavar="FILE", type=click.Path(), help="The archive; a new file by default."

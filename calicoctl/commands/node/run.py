@@ -7,12 +7,18 @@ from __future__ import annotations
 
 import click
 
-from calicoctl.cli import common_options, config_option
+from calicoctl.cli import common_options, config_option, examples
 
 _METHODS = "first-found, can-reach=HOST, interface=REGEX,..., skip-interface=REGEX,..."
 
 
-@click.command("run")
+@click.command(
+    "run",
+    epilog=examples(
+        "calicoctl node run --ip autodetect --ip-autodetection-method can-reach=10.0.0.1",
+        "calicoctl node run --node-image docker.io/calico/node:v3.32.1 --dryrun",
+    ),
+)
 @click.option("--name", default="", help="The node's name; the host name by default.")
 @click.option("--ip", default="", help="IPv4 address of the node, with or without its mask.")
 @click.option("--ip6", default="", help="IPv6 address of the node.")

@@ -7,10 +7,16 @@ from __future__ import annotations
 
 import click
 
-from calicoctl.cli import common_options
+from calicoctl.cli import common_options, examples
 
 
-@click.command("status")
+@click.command(
+    "status",
+    epilog=examples(
+        "calicoctl node status",
+        "calicoctl node status -o wide",
+    ),
+)
 @click.option(
     "-o",
     "--output",

@@ -14,7 +14,7 @@ import click
 from msgspec.structs import replace
 
 from calicoctl import aliases
-from calicoctl.cli import datastore_options
+from calicoctl.cli import datastore_options, examples
 from calicoctl.client import Client
 from calicoctl.commands.resources.common import KindType, keys_of, options_of, require_in_force
 from calicoctl.session import Options, datastore
@@ -25,7 +25,13 @@ from libcalico.model.keys import ResourceKey
 from libcalico.model.kinds import Resource
 
 
-@click.command("confirm")
+@click.command(
+    "confirm",
+    epilog=examples(
+        "calicoctl confirm",
+        "calicoctl confirm globalnetworkpolicy deny-all --revert",
+    ),
+)
 @click.argument("kind", type=KindType(), required=False)
 @click.argument("names", metavar="[NAME]...", nargs=-1)
 @click.option("--revert", is_flag=True, help="Store the version before again instead.")

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import click
 
-from calicoctl.cli import datastore_options, file_options
+from calicoctl.cli import datastore_options, examples, file_options
 from calicoctl.client import Client
 from calicoctl.commands.resources.common import (
     KindType,
@@ -32,7 +32,14 @@ Target = tuple[ResourceKey, str]
 """A key and, where the file gives one, the version that it must have."""
 
 
-@click.command("delete")
+@click.command(
+    "delete",
+    epilog=examples(
+        "calicoctl delete bgppeer rack1-tor",
+        "calicoctl delete networkpolicy web db -n shop",
+        "calicoctl delete -f policy.yaml --skip-not-exists",
+    ),
+)
 @click.argument("kind", required=False, type=KindType())
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @file_options

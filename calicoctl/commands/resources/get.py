@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 
 from calicoctl import cells, output
-from calicoctl.cli import datastore_options, file_options
+from calicoctl.cli import datastore_options, examples, file_options
 from calicoctl.commands.resources.common import (
     KindType,
     documents_of,
@@ -27,7 +27,15 @@ from libcalico.model.kinds import KINDS, Resource, key_of
 from libcalico.process import unlooped
 
 
-@click.command("get")
+@click.command(
+    "get",
+    epilog=examples(
+        "calicoctl get nodes -o wide",
+        "calicoctl get networkpolicies -A",
+        "calicoctl get ippool default-ipv4-ippool -o yaml",
+        "calicoctl get globalnetworkpolicies -o custom-columns=NAME,ORDER",
+    ),
+)
 @click.argument("kind", required=False, type=KindType())
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @file_options

@@ -11,7 +11,7 @@ import click
 from msgspec.structs import replace
 
 from calicoctl import aliases
-from calicoctl.cli import datastore_options
+from calicoctl.cli import datastore_options, examples
 from calicoctl.client import Client
 from calicoctl.commands.resources.common import KindType, keys_of, options_of, require_in_force
 from calicoctl.session import Options, datastore
@@ -21,7 +21,14 @@ from libcalico.model.kinds import Resource
 from libcalico.model.validation.validate import problems
 
 
-@click.command("label")
+@click.command(
+    "label",
+    epilog=examples(
+        "calicoctl label nodes node1 rack=r1",
+        "calicoctl label nodes node1 rack=r2 --overwrite",
+        "calicoctl label nodes node1 rack --remove",
+    ),
+)
 @click.argument("kind", type=KindType())
 @click.argument("name")
 @click.argument("label", metavar="KEY=VALUE|KEY")

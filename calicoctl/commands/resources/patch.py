@@ -12,7 +12,7 @@ import click
 
 from calicoctl import aliases, yamltext
 from calicoctl.checked import ACCEPT_UNENFORCED, complaints
-from calicoctl.cli import datastore_options
+from calicoctl.cli import datastore_options, examples
 from calicoctl.client import Client
 from calicoctl.commands.resources.common import KindType, keys_of, options_of, require_in_force
 from calicoctl.session import Options, datastore
@@ -39,7 +39,13 @@ NOT_OURS = (
 gives out no address any more."""
 
 
-@click.command("patch")
+@click.command(
+    "patch",
+    epilog=examples(
+        'calicoctl patch ippool default-ipv4-ippool -p \'{"spec": {"natOutgoing": true}}\'',
+        'calicoctl patch node node1 -p \'{"spec": {"bgp": {"routeReflectorClusterID": "244.0.0.1"}}}\'',
+    ),
+)
 @click.argument("kind", type=KindType())
 @click.argument("name")
 @click.option("-p", "--patch", "text", required=True, metavar="PATCH", help="JSON or YAML.")
