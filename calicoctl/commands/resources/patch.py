@@ -43,7 +43,7 @@ gives out no address any more."""
     "patch",
     epilog=examples(
         'calicoctl patch ippool default-ipv4-ippool -p \'{"spec": {"natOutgoing": true}}\'',
-        'calicoctl patch node node1 -p \'{"spec": {"bgp": {"routeReflectorClusterID": "244.0.0.1"}}}\'',
+        'calicoctl patch node node1 -p \'{"spec": {"bgp": {"asNumber": 64513}}}\'',
     ),
 )
 @click.argument("kind", type=KindType())
