@@ -33,15 +33,17 @@ class Options(msgspec.Struct, frozen=True):
 
 
 @asynccontextmanager
-async def datastore(options: Options, gate: bool = True) -> AsyncIterator[Datastore]:
+async def datastore(
+    options: Options, gate: bool = True, quiet: bool = False
+) -> AsyncIterator[Datastore]:
     """The datastore of the operator's configuration, closed at the end.
 
     With `gate`, a cluster of another version is refused
-    (docs/reference/data-model.md#calicoctls-commands). Raises `MuslinError` for a bad configuration
-    and `DatastoreUnavailable` within the deadline.
+    (docs/reference/data-model.md#calicoctls-commands). `quiet`: notices are not told. Raises
+    `MuslinError` for a bad configuration and `DatastoreUnavailable` within the deadline.
     """
     config = _configuration(options)
-    for notice in config.notices:
+    for notice in () if quiet else config.notices:
         print(notice, file=sys.stderr)
     store: Datastore
     if unlooped.in_loop():

@@ -4,7 +4,7 @@ Understood: text, `{...}` with fields (`.a`, `['a']`, dots escaped by a backslas
 indices, slices with steps, unions, `..`, filters `[?(@.a=="b")]` with one comparison or none,
 quoted text, numbers, and `{range ...}{end}`. A path without braces is taken as one in braces. What
 kubectl refuses is refused here by name, before anything is printed: regular expressions (`=~`),
-`&&` and `||`, functions, scripts. What is not there is empty; an index that is not there is an error.
+`&&` and `||`, functions, scripts. What is not there is empty, but for an index, which is an error.
 
 No library has this dialect (they have RFC 9535's, without templates), and it must cost nothing.
 Source: Kubernetes' documentation, "JSONPath Support". Tested in `tests/calicoctl/test_jsonpath.py`.

@@ -170,7 +170,8 @@ def _inside(text: str, whole: str) -> Step:
         return Slice(int(start), single=True)
     if step is not None and int(step) < 1:
         raise JSONPathError(f"jsonpath: {whole!r}: the step of [{part}] must be 1 or more")
-    return Slice(*(int(one) if one else None for one in (start, stop, step)))
+    first, last, by = (int(one) if one else None for one in (start, stop, step))
+    return Slice(first, last, by)
 
 
 def _filter(text: str) -> Filter:

@@ -7,7 +7,8 @@ Tested in `tests/calicoctl/test_get_options.py`.
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Iterable
+from datetime import UTC, datetime
 
 MINUTE, HOUR, DAY, YEAR = 60, 3600, 86400, 365 * 86400
 UNKNOWN = "<unknown>"
@@ -23,6 +24,12 @@ _STEPS = (
     (8 * YEAR, YEAR, "y", DAY, "d"),
 )
 """Below so many seconds: the large unit, its letter, the small one, its letter (or none)."""
+
+
+def ages(created: Iterable[str]) -> list[str]:
+    """The ages of several resources, at one moment: now."""
+    now = datetime.now(UTC)
+    return [age_text(one, now) for one in created]
 
 
 def age_text(created: str, now: datetime) -> str:

@@ -16,7 +16,13 @@ from msgspec.structs import replace
 from calicoctl import aliases
 from calicoctl.cli import datastore_options, examples
 from calicoctl.client import Client
-from calicoctl.commands.resources.common import KindType, keys_of, options_of, require_in_force
+from calicoctl.commands.resources.common import (
+    KindType,
+    NameType,
+    keys_of,
+    options_of,
+    require_in_force,
+)
 from calicoctl.session import Options, datastore
 from libcalico import commit_confirmed
 from libcalico.datastore.interface import Datastore, Entry, Selection
@@ -33,7 +39,7 @@ from libcalico.model.kinds import Resource
     ),
 )
 @click.argument("kind", type=KindType(), required=False)
-@click.argument("names", metavar="[NAME]...", nargs=-1)
+@click.argument("names", metavar="[NAME]...", nargs=-1, type=NameType())
 @click.option("--revert", is_flag=True, help="Store the version before again instead.")
 @click.option("-n", "--namespace", default="", metavar="NS", help="Namespace of the resources.")
 @datastore_options

@@ -14,8 +14,10 @@ from calicoctl.cli import datastore_options, examples, file_options
 from calicoctl.client import Client
 from calicoctl.commands.resources.common import (
     KindType,
+    NameType,
     documents_of,
     keys_of,
+    keys_of_words,
     kind_argument,
     options_of,
     renamed_of,
@@ -41,7 +43,7 @@ Target = tuple[ResourceKey, str]
     ),
 )
 @click.argument("kind", required=False, type=KindType())
-@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.argument("names", nargs=-1, metavar="[NAME]...", type=NameType())
 @file_options
 @click.option("-s", "--skip-not-exists", is_flag=True, help="A missing resource is no error.")
 @datastore_options
@@ -60,11 +62,14 @@ def delete(
     """Delete resources by file, or by KIND and NAMES."""
     options = options_of(config, allow_version_mismatch, context)
     known = kind_argument(kind, filename)
+    targets: list[Target]
+    legacy: list[Resource] = []
     if known is not None:
-        targets: list[Target] = [(key, "") for key in keys_of(known, names, namespace)]
+        targets = [(key, "") for key in keys_of(known, names, namespace)]
         if not targets:
             raise MuslinError("resource name may not be empty")
-        legacy = []
+    elif kind is not None:
+        targets = [(key, "") for key in keys_of_words((kind, *names), namespace)]
     else:
         documents = documents_of(str(filename), recursive, skip_empty)
         resources = [prepare(document.resource, namespace) for document in documents]

@@ -13,7 +13,13 @@ from msgspec.structs import replace
 from calicoctl import aliases
 from calicoctl.cli import datastore_options, examples
 from calicoctl.client import Client
-from calicoctl.commands.resources.common import KindType, keys_of, options_of, require_in_force
+from calicoctl.commands.resources.common import (
+    KindType,
+    NameType,
+    keys_of,
+    options_of,
+    require_in_force,
+)
 from calicoctl.session import Options, datastore
 from libcalico.errors import MuslinError
 from libcalico.model.keys import ResourceKey
@@ -30,7 +36,7 @@ from libcalico.model.validation.validate import problems
     ),
 )
 @click.argument("kind", type=KindType())
-@click.argument("name")
+@click.argument("name", type=NameType())
 @click.argument("label", metavar="KEY=VALUE|KEY")
 @click.option("--overwrite", is_flag=True, help="Replace a value that is there.")
 @click.option("--remove", is_flag=True, help="Remove the label KEY.")

@@ -14,7 +14,13 @@ from calicoctl import aliases, yamltext
 from calicoctl.checked import ACCEPT_UNENFORCED, complaints
 from calicoctl.cli import datastore_options, examples
 from calicoctl.client import Client
-from calicoctl.commands.resources.common import KindType, keys_of, options_of, require_in_force
+from calicoctl.commands.resources.common import (
+    KindType,
+    NameType,
+    keys_of,
+    options_of,
+    require_in_force,
+)
 from calicoctl.session import Options, datastore
 from calicoctl.strategic import merged
 from libcalico.errors import DatastoreUnavailable, InvalidValue, MuslinError
@@ -47,7 +53,7 @@ gives out no address any more."""
     ),
 )
 @click.argument("kind", type=KindType())
-@click.argument("name")
+@click.argument("name", type=NameType())
 @click.option("-p", "--patch", "text", required=True, metavar="PATCH", help="JSON or YAML.")
 @click.option(
     "-t",
