@@ -44,9 +44,15 @@ def run(arguments: list[str], program: str = "calicoctl") -> int:
     from libcalico.command_line import guarded
 
     def command() -> None:
-        calicoctl.main(
+        # A command that ends with a status of its own does not raise here: click returns it.
+        code = calicoctl.main(
             arguments, prog_name=program, complete_var=COMPLETE_VARIABLE, standalone_mode=False
         )
+        if isinstance(code, int) and code:
+            import click
+
+            sys.stdout.flush()
+            raise click.exceptions.Exit(code)
 
     return guarded(program, lambda: _chosen(command, arguments, program))
 
