@@ -14,6 +14,8 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 
+import click
+
 from calicoctl.listing.changes import Row, Seen
 from calicoctl.listing.reader import Reader, table_context, with_defaults
 from calicoctl.listing.result import Request, Result
@@ -28,8 +30,17 @@ _UNREADABLE = "the datastore holds a value that cannot be read"
 
 
 def run(request: Request, shape: Shape, options: Options, events: bool) -> None:
-    """Show and follow; ends by an exception only. Raises `MuslinError`."""
-    asyncio.run(_run(request, shape, options, events))
+    """Show and follow; ends by an exception only: that of Ctrl-C is the exit status 130.
+
+    Raises `MuslinError`.
+    """
+    try:
+        asyncio.run(_run(request, shape, options, events))
+    except KeyboardInterrupt:
+        # Not click's, which writes an empty line; only a terminal shows ^C in need of one.
+        if sys.stderr.isatty():
+            print(file=sys.stderr)
+        raise click.exceptions.Exit(130) from None
 
 
 async def _run(request: Request, shape: Shape, options: Options, events: bool) -> None:

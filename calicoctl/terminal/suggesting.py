@@ -28,7 +28,6 @@ OTHER_TOOLS = {
     "remove": "delete",
     "rm": "delete",
     "show": "get",
-    "status": "node status",
     "update": "replace",
     "watch": "get KIND -w",
 }
