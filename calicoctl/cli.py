@@ -65,6 +65,19 @@ LOG_LEVELS = ("panic", "fatal", "error", "warn", "warning", "info", "debug", "tr
 """Calico's names, as `-l` takes them."""
 
 
+def completed_by(function: str) -> Callable[..., list[CompletionItem]]:
+    """What completes a word: a function of `calicoctl.terminal.completing_names`, imported then."""
+
+    def complete(
+        ctx: click.Context, parameter: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        module = import_module("calicoctl.terminal.completing_names")
+        found: list[CompletionItem] = getattr(module, function)(ctx, incomplete)
+        return found
+
+    return complete
+
+
 class LazyGroup(click.Group):
     """A group whose commands are imported when one is run; `--help` imports none."""
 
@@ -247,7 +260,12 @@ def file_options(command: F) -> F:
         click.option("-R", "--recursive", is_flag=True, help="Enter sub-directories of -f."),
         click.option("--skip-empty", is_flag=True, help="A file without resources is no error."),
         click.option(
-            "-n", "--namespace", default="", metavar="NS", help="Namespace of the resources."
+            "-n",
+            "--namespace",
+            default="",
+            metavar="NS",
+            help="Namespace of the resources.",
+            shell_complete=completed_by("of_namespaces"),
         ),
     ):
         command = option(command)

@@ -8,7 +8,7 @@ answer: nothing is told. Tested in `tests/calicoctl/test_completing_names.py`.
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -62,7 +62,15 @@ def of_namespaces(context: click.Context, incomplete: str) -> list[CompletionIte
     return _items(names, incomplete)
 
 
-def _items(names: Iterator[str] | list[str], incomplete: str) -> list[CompletionItem]:
+def of_styles(context: click.Context, incomplete: str) -> list[CompletionItem]:
+    """The shapes of `get -o`; those with a value end in `=`."""
+    from calicoctl.listing import styles
+
+    names = [f"{one}=" if one in styles.WITH_VALUE else one for one in styles.NAMES]
+    return _items(names, incomplete)
+
+
+def _items(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 

@@ -39,20 +39,6 @@ class KindType(click.ParamType[str]):
         return [CompletionItem(name) for name in aliases.plurals() if name.startswith(word)]
 
 
-class NameType(click.ParamType[str]):
-    """The name of a resource of the kind that stands before it, for the shell's completion."""
-
-    name = "name"
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        """The names in the datastore that begin so; none where it does not answer in time."""
-        from calicoctl.terminal import completing_names
-
-        return completing_names.of_resources(ctx, incomplete)
-
-
 def options_of(config: str | None, allow_version_mismatch: bool, context: str = "") -> Options:
     """The session options, a flag before the command counting like one after it."""
     before = click.get_current_context().find_root().obj or {}

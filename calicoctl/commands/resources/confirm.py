@@ -14,11 +14,10 @@ import click
 from msgspec.structs import replace
 
 from calicoctl import aliases
-from calicoctl.cli import datastore_options, examples
+from calicoctl.cli import completed_by, datastore_options, examples
 from calicoctl.client import Client
 from calicoctl.commands.resources.common import (
     KindType,
-    NameType,
     keys_of,
     options_of,
     require_in_force,
@@ -39,9 +38,16 @@ from libcalico.model.kinds import Resource
     ),
 )
 @click.argument("kind", type=KindType(), required=False)
-@click.argument("names", metavar="[NAME]...", nargs=-1, type=NameType())
+@click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=completed_by("of_resources"))
 @click.option("--revert", is_flag=True, help="Store the version before again instead.")
-@click.option("-n", "--namespace", default="", metavar="NS", help="Namespace of the resources.")
+@click.option(
+    "-n",
+    "--namespace",
+    default="",
+    metavar="NS",
+    help="Namespace of the resources.",
+    shell_complete=completed_by("of_namespaces"),
+)
 @datastore_options
 def confirm(
     kind: str | None,

@@ -10,11 +10,10 @@ from collections.abc import Sequence
 
 import click
 
-from calicoctl.cli import datastore_options, examples, file_options
+from calicoctl.cli import completed_by, datastore_options, examples, file_options
 from calicoctl.client import Client
 from calicoctl.commands.resources.common import (
     KindType,
-    NameType,
     documents_of,
     keys_of,
     keys_of_words,
@@ -43,7 +42,7 @@ Target = tuple[ResourceKey, str]
     ),
 )
 @click.argument("kind", required=False, type=KindType())
-@click.argument("names", nargs=-1, metavar="[NAME]...", type=NameType())
+@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=completed_by("of_resources"))
 @file_options
 @click.option("-s", "--skip-not-exists", is_flag=True, help="A missing resource is no error.")
 @datastore_options

@@ -13,10 +13,9 @@ import click
 from msgspec.structs import replace
 
 from calicoctl import aliases, cells, output
-from calicoctl.cli import datastore_options, examples, file_options
+from calicoctl.cli import completed_by, datastore_options, examples, file_options
 from calicoctl.commands.resources.common import (
     KindType,
-    NameType,
     documents_of,
     keys_of,
     keys_of_words,
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
     ),
 )
 @click.argument("kind", required=False, type=KindType())
-@click.argument("names", nargs=-1, metavar="[NAME]...", type=NameType())
+@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=completed_by("of_resources"))
 @file_options
 @click.option(
     "-o",
@@ -56,6 +55,7 @@ if TYPE_CHECKING:
     "style",
     default="ps",
     metavar="FORMAT",
+    shell_complete=completed_by("of_styles"),
     help="ps, wide, yaml, json, name, custom-columns=HEADING,..., go-template=TEMPLATE,"
     " go-template-file=FILE, jsonpath=TEMPLATE, jsonpath-file=FILE; ps by default.",
 )

@@ -11,11 +11,10 @@ import click
 from msgspec.structs import replace
 
 from calicoctl import aliases
-from calicoctl.cli import datastore_options, examples
+from calicoctl.cli import completed_by, datastore_options, examples
 from calicoctl.client import Client
 from calicoctl.commands.resources.common import (
     KindType,
-    NameType,
     keys_of,
     options_of,
     require_in_force,
@@ -36,11 +35,18 @@ from libcalico.model.validation.validate import problems
     ),
 )
 @click.argument("kind", type=KindType())
-@click.argument("name", type=NameType())
+@click.argument("name", shell_complete=completed_by("of_resources"))
 @click.argument("label", metavar="KEY=VALUE|KEY")
 @click.option("--overwrite", is_flag=True, help="Replace a value that is there.")
 @click.option("--remove", is_flag=True, help="Remove the label KEY.")
-@click.option("-n", "--namespace", default="", metavar="NS", help="Namespace of the resource.")
+@click.option(
+    "-n",
+    "--namespace",
+    default="",
+    metavar="NS",
+    help="Namespace of the resource.",
+    shell_complete=completed_by("of_namespaces"),
+)
 @datastore_options
 def label(
     kind: str,

@@ -12,11 +12,10 @@ import click
 
 from calicoctl import aliases, yamltext
 from calicoctl.checked import ACCEPT_UNENFORCED, complaints
-from calicoctl.cli import datastore_options, examples
+from calicoctl.cli import completed_by, datastore_options, examples
 from calicoctl.client import Client
 from calicoctl.commands.resources.common import (
     KindType,
-    NameType,
     keys_of,
     options_of,
     require_in_force,
@@ -53,7 +52,7 @@ gives out no address any more."""
     ),
 )
 @click.argument("kind", type=KindType())
-@click.argument("name", type=NameType())
+@click.argument("name", shell_complete=completed_by("of_resources"))
 @click.option("-p", "--patch", "text", required=True, metavar="PATCH", help="JSON or YAML.")
 @click.option(
     "-t",
@@ -64,7 +63,14 @@ gives out no address any more."""
     type=click.Choice(TYPES, case_sensitive=False),
     help="strategic, json or merge; a strategic merge is what is applied.",
 )
-@click.option("-n", "--namespace", default="", metavar="NS", help="Namespace of the resource.")
+@click.option(
+    "-n",
+    "--namespace",
+    default="",
+    metavar="NS",
+    help="Namespace of the resource.",
+    shell_complete=completed_by("of_namespaces"),
+)
 @ACCEPT_UNENFORCED
 @datastore_options
 def patch(
