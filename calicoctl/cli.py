@@ -169,6 +169,22 @@ _LOG_OPTION = click.option(
 )
 
 
+def _colour(ctx: click.Context, parameter: click.Parameter, when: str | None) -> None:
+    # Before the command or behind it; a command's context takes it over from the one before.
+    if when is not None:
+        ctx.color = {"always": True, "never": False}.get(when)
+
+
+_COLOUR_OPTION = click.option(
+    "--color",
+    type=click.Choice(["auto", "always", "never"]),
+    default=None,
+    expose_value=False,
+    callback=_colour,
+    help="Colours: auto is on a terminal, unless NO_COLOR is set.",
+)
+
+
 def _version(ctx: click.Context, parameter: click.Parameter, asked: bool) -> None:
     if asked and not ctx.resilient_parsing:
         from calicoctl.versions import CALICO, MUSLIN
@@ -197,6 +213,7 @@ def examples(*lines: str) -> str:
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @_LOG_OPTION
+@_COLOUR_OPTION
 @_CONFIG_OPTION
 @click.option("--context", default="", metavar="NAME", help="The kubeconfig context to use.")
 @click.option("--allow-version-mismatch", is_flag=True, help="Allow another cluster version.")
@@ -220,9 +237,18 @@ def calicoctl(
     }
 
 
+DIFFERS = 2
+"""The exit status of `--exit-code`; 1 is that of an error."""
+EXIT_CODE = click.option(
+    "--exit-code",
+    is_flag=True,
+    help="Exit with 2 if anything would change, has a problem or is denied.",
+)
+
+
 def common_options(command: F) -> F:
-    """The options of a command that needs no datastore: only `-l`, which acts by itself."""
-    return _LOG_OPTION(command)
+    """The options of a command that needs no datastore: `-l` and `--color` act by themselves."""
+    return _COLOUR_OPTION(_LOG_OPTION(command))
 
 
 def config_option(command: F) -> F:
@@ -240,6 +266,7 @@ def datastore_options(command: F) -> F:
         _CONFIG_OPTION,
         click.option("--context", default="", metavar="NAME", help="The kubeconfig context."),
         click.option("--allow-version-mismatch", is_flag=True, help="Allow another version."),
+        _COLOUR_OPTION,
         _LOG_OPTION,
     ):
         command = option(command)

@@ -11,7 +11,7 @@ import pytest
 
 from calicoctl.cli import calicoctl
 
-TYPED = re.compile(r"\bcalicoctl (?:[^|>)'\"]|'[^']*'|\"[^\"]*\")+")
+TYPED = re.compile(r"\bcalicoctl (?:[^|&>)'\"]|'[^']*'|\"[^\"]*\")+")
 
 
 def commands(

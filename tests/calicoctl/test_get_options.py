@@ -1,4 +1,4 @@
-"""What `get` can do beyond Calico's: labels, ages, names, JSON paths; and what contradicts itself."""
+"""What `get` can do beyond Calico's: labels, ages, names, JSON paths; what contradicts itself."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ HEAD = "apiVersion: projectcalico.org/v3\n"
 
 
 def pool(name: str, cidr: str, labels: str = "{}") -> str:
-    return f"kind: IPPool\n{HEAD}metadata: {{name: {name}, labels: {labels}}}\nspec: {{cidr: {cidr}}}\n"
+    metadata = f"{{name: {name}, labels: {labels}}}"
+    return f"kind: IPPool\n{HEAD}metadata: {metadata}\nspec: {{cidr: {cidr}}}\n"
 
 
 POOLS = "---\n".join(
@@ -112,7 +113,7 @@ def test_a_selector_that_is_none(selector: str) -> None:
     if selector == "app=":
         assert label_query.matcher(selector)({"app": ""})
         return
-    with pytest.raises(InvalidValue, match="--selector: .* is not valid: must be labels"):
+    with pytest.raises(InvalidValue, match=r"--selector: .* is not valid: must be labels"):
         label_query.matcher(selector)
 
 

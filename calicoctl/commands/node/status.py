@@ -32,6 +32,7 @@ def status(output: str) -> None:
     Below the tables stands why a session does not come up, and what to do. Exit status 1 when
     the node's agent does not run.
     """
+    from calicoctl.commands.resources.common import echo
     from calicoctl.node import report
 
     node_report = report.gather()
@@ -45,4 +46,4 @@ def status(output: str) -> None:
         if not node_report.running:
             raise click.exceptions.Exit(1)
         return
-    click.echo(report.as_text(node_report, wide=output == "wide"), nl=False)
+    echo(report.as_text(node_report, wide=output == "wide"), "status")

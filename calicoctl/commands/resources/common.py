@@ -5,6 +5,8 @@ Tested in tests/calicoctl/test_commands.py.
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -37,6 +39,18 @@ class KindType(click.ParamType[str]):
         """The kinds that begin so, as Calico writes their plurals."""
         word = incomplete.lower()
         return [CompletionItem(name) for name in aliases.plurals() if name.startswith(word)]
+
+
+def echo(text: str, palette: str) -> None:
+    """Print a finished text, in the colours of `palette` where they are wanted."""
+    chosen = click.get_current_context().color
+    terminal = sys.stdout.isatty()
+    if chosen or (chosen is None and terminal):
+        from calicoctl.terminal import colour
+
+        if chosen or colour.wanted(terminal, os.environ):
+            text = colour.painted(text, palette)
+    click.echo(text, nl=False)
 
 
 def options_of(config: str | None, allow_version_mismatch: bool, context: str = "") -> Options:

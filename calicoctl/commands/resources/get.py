@@ -17,6 +17,7 @@ from calicoctl.cli import completed_by, datastore_options, examples, file_option
 from calicoctl.commands.resources.common import (
     KindType,
     documents_of,
+    echo,
     keys_of,
     keys_of_words,
     kind_argument,
@@ -214,7 +215,7 @@ def _show(results: Sequence[Result], shape: Shape, context: cells.Context) -> No
         text = output.as_json if style == "json" else output.as_yaml
         sys.stdout.write(text(results, shape.export))
     elif style in output.TABLES or style.startswith("custom-columns="):
-        click.echo(output.as_tables(results, shape, context), nl=False)
+        echo(output.as_tables(results, shape, context), "table")
     else:
         from calicoctl.listing import styles
 
