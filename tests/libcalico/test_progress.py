@@ -8,6 +8,7 @@ import pty
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -136,3 +137,28 @@ def test_on_a_real_terminal_only_stderr_has_it() -> None:
     os.close(ours)
     assert out == b"the answer\n"
     assert b"work: counting [############............] 5 of 10 (50 %)" in seen
+
+
+def test_the_installer_tells_alike() -> None:
+    run = (Path(__file__).parents[2] / "run").read_text()
+    functions = [
+        run[run.index(f"{name}() {{") :].partition("\n}\n")[0] + "\n}\n"
+        for name in ("ticking", "ticked")
+    ]
+    script = (
+        "set -eu\nsay() { printf '%s\\n' \"$*\" >&2; }\n"
+        + "".join(functions)
+        + 'ticking working\nread -r go\nticked\necho "$go"\n'
+    )
+    with subprocess.Popen(
+        ["sh", "-c", script],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={"PATH": os.environ["PATH"]},
+    ) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "working, 2 s\n"
+        out, _ = process.communicate("on", HANG)
+    assert (process.returncode, out) == (0, "on\n")
