@@ -22,7 +22,10 @@ def main() -> None:
     """Run the command line of this process; never returns."""
     # What imports make stays to the end: looking for garbage in it is a tenth of a short command.
     gc.set_threshold(50_000, 50, 100)
-    code = run(sys.argv[1:], program_of(sys.argv[0]))
+    try:
+        code = run(sys.argv[1:], program_of(sys.argv[0]))
+    except KeyboardInterrupt:
+        code = 130  # while the program is still being imported
     gc.freeze()
     sys.exit(code)
 
@@ -75,6 +78,8 @@ def _chosen(command: Callable[[], object], arguments: list[str], program: str) -
     except MuslinError as error:
         return _failed(str(error))
     except (KeyboardInterrupt, click.Abort):
+        # What was half made at that moment, an event loop say, complains when it goes.
+        sys.unraisablehook = lambda _: None
         return 130
 
 

@@ -19,7 +19,7 @@ from libcalico.datastore.blocking import BlockingDatastore
 from libcalico.datastore.interface import Datastore
 from libcalico.errors import DatastoreUnavailable, MuslinError
 from libcalico.model.keys import ResourceKey
-from libcalico.process import unlooped
+from libcalico.process import paths, unlooped
 
 CLUSTER = ResourceKey("ClusterInformation", "default")
 
@@ -61,7 +61,7 @@ async def datastore(
 
 
 def _configuration(options: Options) -> apiconfig.DatastoreConfig:
-    config = apiconfig.load(options.config, os.environ)
+    config = _with_default_kubeconfig(apiconfig.load(options.config, os.environ))
     if not options.context:
         return config
     if config.datastore_type == apiconfig.ETCD:
@@ -70,6 +70,26 @@ def _configuration(options: Options) -> apiconfig.DatastoreConfig:
             " kubeconfig; leave --context out, or name a Kubernetes datastore"
         )
     return replace(config, k8s_context=options.context)
+
+
+def _with_default_kubeconfig(config: apiconfig.DatastoreConfig) -> apiconfig.DatastoreConfig:
+    """As kubectl: where nothing names a Kubernetes API, ~/.kube/config does.
+
+    Raises `MuslinError` where nothing at all says which datastore is meant.
+    """
+    named = config.kubeconfig or config.kubeconfig_inline or config.k8s_api_endpoint
+    if config.datastore_type != apiconfig.KUBERNETES or named:
+        return config
+    file = os.path.join(os.path.expanduser("~"), ".kube", "config")
+    if os.path.exists(file):
+        return replace(config, kubeconfig=file)
+    if config.by_environment and not os.environ.get("KUBERNETES_SERVICE_HOST"):
+        raise MuslinError(
+            f"no datastore is configured: there is neither {paths.CALICOCTL_CONFIG} nor {file}, and"
+            " the environment names none. For a Kubernetes cluster set KUBECONFIG; for etcd set"
+            " DATASTORE_TYPE=etcdv3 and ETCD_ENDPOINTS; or name a file of settings with -c"
+        )
+    return config
 
 
 async def cluster(store: Datastore) -> tuple[str, str]:

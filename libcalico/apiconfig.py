@@ -211,7 +211,8 @@ def from_file(path: Path) -> DatastoreConfig:
     try:
         text = path.read_text()
     except (OSError, ValueError) as problem:
-        raise MuslinError(f"Error reading config file: {path}: {problem}") from problem
+        what = getattr(problem, "strerror", None) or problem
+        raise MuslinError(f"Error reading config file: {path}: {what}") from problem
     from libcalico import yamltext  # not for who is configured by the environment
 
     subject = str(path)

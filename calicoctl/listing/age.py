@@ -1,7 +1,7 @@
 """How old a resource is, in kubectl's words: `42s`, `5m12s`, `3h`, `2d4h`, `93d`, `2y17d`.
 
 The two largest units, and one alone where the second no longer tells much. Pure.
-Source: kubectl prints ages so (k8s.io/apimachinery, package duration).
+Source: https://pkg.go.dev/k8s.io/apimachinery/pkg/util/duration, which kubectl uses.
 Tested in `tests/calicoctl/test_get_options.py`.
 """
 

@@ -139,26 +139,35 @@ def test_on_a_real_terminal_only_stderr_has_it() -> None:
     assert b"work: counting [############............] 5 of 10 (50 %)" in seen
 
 
-def test_the_installer_tells_alike() -> None:
+def installing(work: str) -> subprocess.Popen[str]:
+    """`work` with the functions of `./run`."""
     run = (Path(__file__).parents[2] / "run").read_text()
-    functions = [
+    functions = "".join(
         run[run.index(f"{name}() {{") :].partition("\n}\n")[0] + "\n}\n"
         for name in ("ticking", "ticked")
-    ]
-    script = (
-        "set -eu\nsay() { printf '%s\\n' \"$*\" >&2; }\n"
-        + "".join(functions)
-        + 'ticking working\nread -r go\nticked\necho "$go"\n'
     )
-    with subprocess.Popen(
-        ["sh", "-c", script],
+    return subprocess.Popen(
+        ["sh", "-c", f"set -eu\nsay() {{ printf '%s\\n' \"$*\" >&2; }}\n{functions}{work}"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env={"PATH": os.environ["PATH"]},
-    ) as process:
+    )
+
+
+def test_the_installer_tells_alike() -> None:
+    with installing('ticking working\nread -r go\nticked\necho "$go"\n') as process:
         assert process.stderr is not None
         assert process.stderr.readline() == "working, 2 s\n"
-        out, _ = process.communicate("on", HANG)
+        out, _ = process.communicate("on\n", HANG)
     assert (process.returncode, out) == (0, "on\n")
+
+
+def test_an_installer_that_fails_leaves_no_teller_behind() -> None:
+    """Its output ends, though nothing has waited for it yet."""
+    with installing("ticking working\nread -r go\nfalse\nticked\n") as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "working, 2 s\n"
+        process.communicate("on\n", HANG)
+    assert process.returncode == 1

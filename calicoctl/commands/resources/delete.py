@@ -66,7 +66,10 @@ def delete(
     if known is not None:
         targets = [(key, "") for key in keys_of(known, names, namespace)]
         if not targets:
-            raise MuslinError("resource name may not be empty")
+            raise MuslinError(
+                "resource name may not be empty: name what to delete, as in"
+                f" calicoctl delete {known.lower()} NAME"
+            )
     elif kind is not None:
         targets = [(key, "") for key in keys_of_words((kind, *names), namespace)]
     else:

@@ -72,6 +72,8 @@ def parsed(text: str, overwrite: bool, remove: bool) -> tuple[str, str | None]:
     key, equals, value = text.partition("=")
     if remove and overwrite:
         raise click.UsageError("give either --remove or --overwrite")
+    if not key:
+        raise click.UsageError(f"{text!r}: the label's key is empty")
     if remove:
         if equals:
             raise click.UsageError(f"--remove takes the label's key alone, not {text!r}")
