@@ -40,6 +40,8 @@ _KUBERNETES = {
 
 def _instead(text: str, plural: bool) -> str:
     """Where to look instead: the kinds that are near, or all of them."""
+    if "," in text or text.lower() == "all":
+        return ": one kind at a time"
     other = _KUBERNETES.get(text.lower().removesuffix("s"))
     if other:
         return f": {other}"

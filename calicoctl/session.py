@@ -21,6 +21,8 @@ from libcalico.errors import DatastoreUnavailable, MuslinError
 from libcalico.model.keys import ResourceKey
 from libcalico.process import paths, unlooped
 
+_KUBERNETES_MEANT = ("DATASTORE_TYPE", "CALICO_DATASTORE_TYPE", "KUBERNETES_SERVICE_HOST")
+"""Variables by which a Kubernetes API is meant though none is named."""
 CLUSTER = ResourceKey("ClusterInformation", "default")
 
 
@@ -83,7 +85,8 @@ def _with_default_kubeconfig(config: apiconfig.DatastoreConfig) -> apiconfig.Dat
     file = os.path.join(os.path.expanduser("~"), ".kube", "config")
     if os.path.exists(file):
         return replace(config, kubeconfig=file)
-    if config.by_environment and not os.environ.get("KUBERNETES_SERVICE_HOST"):
+    asked = any(os.environ.get(name) for name in _KUBERNETES_MEANT)
+    if config.by_environment and not asked:
         raise MuslinError(
             f"no datastore is configured: there is neither {paths.CALICOCTL_CONFIG} nor {file}, and"
             " the environment names none. For a Kubernetes cluster set KUBECONFIG; for etcd set"

@@ -43,6 +43,7 @@ def offered(*arguments: str) -> list[str]:
     return [str(item.value) for item in completing.words(before, incomplete)]
 
 
+@pytest.mark.promise("F-106")
 @pytest.mark.parametrize(
     ("line", "words"),
     [

@@ -182,6 +182,7 @@ def test_json_paths_of_a_kind_of_one_and_of_several(pools: Ctl) -> None:
     ("words", "told"),
     [
         ("get pools -o jsom", "Did you mean 'json'?"),
+        ("get pools -o custom-columns=CDIR", "SELECTOR, VXLANMODE. Did you mean 'CIDR'?"),
         ("get pools -o jsonpath", "-o jsonpath needs a value: jsonpath=TEMPLATE"),
         ("get pools -o jsonpath={.a", "a brace or quote is not closed"),
         ("get pools -o jsonpath-file=/nowhere", "cannot read the template /nowhere"),

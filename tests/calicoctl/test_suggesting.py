@@ -25,6 +25,8 @@ from tests.calicoctl.conftest import Ctl
         ("get nodes --ouptut json", "No such option '--ouptut'. Did you mean '--output'?\n"),
         ("get nods", "resource type 'nods' is not supported. Did you mean 'nodes'?\n"),
         ("delete ipol x", "Did you mean 'ippools'"),
+        ("get nodes,pools", "'nodes,pools' is not supported: one kind at a time"),
+        ("get all", "'all' is not supported: one kind at a time"),
         ("get pods", "'pods' is not supported: kubectl shows pods; workloadendpoints are theirs"),
     ],
 )
