@@ -54,8 +54,10 @@ def test_through_410_only_what_differs_is_shown(api: ApiServer, ctl: Ctl) -> Non
         api.restart()
         seen.process.send_signal(signal.SIGCONT)
         wait_for(
-            lambda: [["ADDED", "new"], ["DELETED", "gone"]]
-            == sorted(line.split()[:2] for line in seen.out[2:] if "MODIFIED" not in line),
+            lambda: (
+                [["ADDED", "new"], ["DELETED", "gone"]]
+                == sorted(line.split()[:2] for line in seen.out[2:] if "MODIFIED" not in line)
+            ),
             lambda: (seen.out, seen.err),
         )
         assert ["MODIFIED", "same"] not in events(seen)
