@@ -11,6 +11,7 @@ Tested in `tests/calicoctl/test_watch.py`, for both datastores.
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 
@@ -34,6 +35,10 @@ def run(request: Request, shape: Shape, options: Options, events: bool) -> None:
 
     Raises `MuslinError`.
     """
+    root = logging.getLogger()
+    if not root.handlers:
+        # Nothing was asked for by -l: an outage is told below, once, and in words for an operator.
+        root.addHandler(logging.NullHandler())
     try:
         asyncio.run(_run(request, shape, options, events))
     except KeyboardInterrupt:

@@ -186,13 +186,15 @@ def test_an_outage_is_told_once_and_its_end_too(own: Ctl, private_etcd: Etcd) ->
         wait_for(lambda: len(seen.out) == 1, lambda: seen.err)
         private_etcd.stop()
         wait_for(lambda: seen.err, "the outage")
-        assert "Ctrl-C ends" in seen.err[0]
+        assert seen.err[0].endswith("; waiting for it, Ctrl-C ends\n")
         private_etcd.start()
-        wait_for(lambda: len(seen.err) == 2, lambda: seen.err)
-        assert seen.err[1] == "the datastore is back\n"
+        wait_for(lambda: "the datastore is back\n" in seen.err, lambda: seen.err)
         applied(own, pool("p2", "10.2.0.0/16"))
         wait_for(lambda: len(seen.out) == 2, lambda: seen.out)
         assert seen.interrupted() == 130
+        # In turns, however often a busy machine made it seem to go.
+        told = [line == "the datastore is back\n" for line in seen.err]
+        assert told == [False, True] * (len(told) // 2)
 
 
 def test_what_cannot_begin_ends_at_once(ctl: Ctl, etcd: Etcd) -> None:
