@@ -72,8 +72,8 @@ def completed_by(function: str) -> Callable[..., list[CompletionItem]]:
         ctx: click.Context, parameter: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         module = import_module("calicoctl.terminal.completing_names")
-        found: list[CompletionItem] = getattr(module, function)(ctx, incomplete)
-        return found
+        items: list[CompletionItem] = getattr(module, function)(ctx, incomplete)
+        return items
 
     return complete
 

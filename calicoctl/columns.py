@@ -198,6 +198,6 @@ def table(
 
             valid = ", ".join(sorted(cells))
             meant = suggesting.question(suggesting.near(heading, cells))
-            told = f"unknown heading {heading}, valid values are: {valid}. {meant}"
-            raise MuslinError(told.removesuffix(". "))
+            sentence = f"unknown heading {heading}, valid values are: {valid}. {meant}"
+            raise MuslinError(sentence.removesuffix(". "))
     return [[cells[heading](resource, context) for heading in headings] for resource in resources]

@@ -48,10 +48,10 @@ def _texts(nodes: Sequence[Node], data: object) -> Iterator[str]:
         if isinstance(node, Text):
             yield node.text
         elif isinstance(node, Range):
-            for value in found([data], node.path):
+            for value in values_at([data], node.path):
                 yield from _texts(node.body, value)
         else:
-            yield " ".join(_printed(value) for value in found([data], node.path))
+            yield " ".join(_printed(value) for value in values_at([data], node.path))
 
 
 def _printed(value: object) -> str:
@@ -60,7 +60,7 @@ def _printed(value: object) -> str:
     return go_text(value)
 
 
-def found(values: Sequence[object], path: Path) -> list[object]:
+def values_at(values: Sequence[object], path: Path) -> list[object]:
     """What a path finds below some values, in order; a member that is not there is nothing."""
     current = list(values)
     for step in path:
@@ -81,7 +81,7 @@ def _below(value: object, step: Step) -> list[object]:
         case Recursive():
             return list(_all_below(value))
         case Union(paths):
-            return [one for path in paths for one in found([value], path)]
+            return [one for path in paths for one in values_at([value], path)]
         case Slice():
             return _sliced(value, step)
         case Filter():
@@ -127,10 +127,10 @@ def _sliced(value: object, step: Slice) -> list[object]:
 
 
 def _holds(item: object, condition: Filter) -> bool:
-    left = found([item], condition.left)
+    left = values_at([item], condition.left)
     if not condition.operator:
         return bool(left)
-    right = found([item], condition.right)
+    right = values_at([item], condition.right)
     if not left or not right:
         return False
     if len(left) > 1 or len(right) > 1:

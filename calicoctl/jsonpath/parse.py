@@ -106,11 +106,11 @@ def path_of(text: str) -> Path:
     steps: list[Step] = []
     at, end = 0, len(text.rstrip())
     while at < end:
-        found = _STEP.match(text, at)
-        if found is None or found.end() == at:
+        match = _STEP.match(text, at)
+        if match is None or match.end() == at:
             raise _refused(text, text[at:])
-        at = found.end()
-        steps += _steps(found, text)
+        at = match.end()
+        steps += _steps(match, text)
         if steps and isinstance(steps[-1], Recursive) and re.match(r"[A-Za-z0-9_*]", text[at:]):
             # `..name` has no dot of its own.
             text = f"{text[:at]}.{text[at:]}"
@@ -118,9 +118,9 @@ def path_of(text: str) -> Path:
     return tuple(steps)
 
 
-def _steps(found: re.Match[str], text: str) -> list[Step]:
-    kind = str(found.lastgroup)
-    value = found[kind]
+def _steps(match: re.Match[str], text: str) -> list[Step]:
+    kind = str(match.lastgroup)
+    value = match[kind]
     match kind:
         case "root":
             return []
@@ -160,12 +160,12 @@ def _inside(text: str, whole: str) -> Step:
         return Wildcard()
     if re.fullmatch(_QUOTED, part):
         return Field(_unquoted(part))
-    found = _SLICE.fullmatch(part)
-    if found is None or not part:
+    match = _SLICE.fullmatch(part)
+    if match is None or not part:
         if part.startswith("("):
             raise _refused(whole, part)
         raise JSONPathError(f"jsonpath: {whole!r}: [{part}] is no index, slice or quoted name")
-    start, colon, stop, step = found.groups()
+    start, colon, stop, step = match.groups()
     if not colon:
         return Slice(int(start), single=True)
     if step is not None and int(step) < 1:
@@ -179,16 +179,16 @@ def _filter(text: str) -> Filter:
     for sign, name in (("&&", "and"), ("||", "or"), ("=~", "regular expressions")):
         if sign in bare:
             raise JSONPathError(f"jsonpath: filter {text!r}: {sign} ({name}) is not supported")
-    found = _COMPARISON.fullmatch(text.strip())
-    if found is None:
+    match = _COMPARISON.fullmatch(text.strip())
+    if match is None:
         return Filter(path_of(text))
-    if found["operator"] not in _OPERATORS:
+    if match["operator"] not in _OPERATORS:
         allowed = " ".join(_OPERATORS)
         raise JSONPathError(
-            f"jsonpath: filter {text!r}: {found['operator']} is not supported; allowed: {allowed}"
+            f"jsonpath: filter {text!r}: {match['operator']} is not supported; allowed: {allowed}"
         )
-    return Filter(path_of(found["left"]), found["operator"], path_of(found["right"]))
+    return Filter(path_of(match["left"]), match["operator"], path_of(match["right"]))
 
 
 def _unquoted(text: str) -> str:
-    return _ESCAPE.sub(lambda found: _ESCAPES.get(found[1], found[1]), text[1:-1])
+    return _ESCAPE.sub(lambda match: _ESCAPES.get(match[1], match[1]), text[1:-1])

@@ -30,14 +30,14 @@ class Seen:
     """The resources of a request that were shown last, by key."""
 
     def __init__(self, request: Request) -> None:
-        self._wanted = set(request.keys)
+        self._asked = set(request.keys)
         self._selects = request.selects
         self._shown: dict[Key, Entry] = {}
 
     def require_names(self) -> None:
         """Raise `NotFound` for a named resource that is not there."""
         shown = {_own(key) for key in self._shown} | self._shown.keys()
-        missing = sorted(str(key) for key in self._wanted - shown)
+        missing = sorted(str(key) for key in self._asked - shown)
         if missing:
             raise NotFound("\n".join(f"resource does not exist: {key}" for key in missing))
 
@@ -59,7 +59,7 @@ class Seen:
 
         A resource whose labels are not selected any more is gone, as for kubectl.
         """
-        if self._wanted and key not in self._wanted and _own(key) not in self._wanted:
+        if self._asked and key not in self._asked and _own(key) not in self._asked:
             return ()
         before = self._shown.get(key)
         if entry is not None and self._selects is not None:

@@ -47,15 +47,15 @@ def matcher(text: str) -> Callable[[Mapping[str, str]], bool]:
 
 def _term(text: str) -> Node | None:
     """One requirement of kubectl's; None for what is none."""
-    if found := _EQUAL(text):
-        operator = "!=" if found["operator"] == "!=" else "=="
-        return Compare(found["key"], operator, found["value"])
-    if found := _SET(text):
-        values = [one.strip() for one in found["values"].split(",")]
+    if match := _EQUAL(text):
+        operator = "!=" if match["operator"] == "!=" else "=="
+        return Compare(match["key"], operator, match["value"])
+    if match := _SET(text):
+        values = [one.strip() for one in match["values"].split(",")]
         if not all(_PLAIN(one) for one in values):
             return None
-        return InSet(found["key"], frozenset(values), found["operator"] == "notin")
-    if found := _HAS(text):
-        has = Has(found["key"])
-        return Not(has) if found["not"] else has
+        return InSet(match["key"], frozenset(values), match["operator"] == "notin")
+    if match := _HAS(text):
+        has = Has(match["key"])
+        return Not(has) if match["not"] else has
     return None

@@ -2,7 +2,7 @@
 
 Imported only where colours are wanted: on a terminal, unless NO_COLOR is set or TERM is `dumb`, and
 where `--color always` asks for them. Texts are made without colours and painted by rules at the
-end, line by line. Pure, but for `wanted`. Source: https://no-color.org for NO_COLOR.
+end, line by line. Pure. Source: https://no-color.org for NO_COLOR.
 Tested in `tests/calicoctl/test_colour.py`.
 """
 
@@ -48,7 +48,7 @@ PALETTES: dict[str, tuple[Rule, ...]] = {
 """What is painted, by the kind of text; the first rule that fits a place wins."""
 
 
-def wanted(terminal: bool, environ: Mapping[str, str]) -> bool:
+def expected(terminal: bool, environ: Mapping[str, str]) -> bool:
     """Whether colours are wanted where nothing on the command line says so."""
     return terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
 
@@ -60,8 +60,8 @@ def painted(text: str, palette: str) -> str:
     flags = re.MULTILINE
     whole = re.compile("|".join(f"({rule.pattern})" for rule, _ in rules), flags)
 
-    def paint(found: re.Match[str]) -> str:
-        assert found.lastindex is not None
-        return f"\x1b[{rules[found.lastindex - 1][1]}m{found[0]}{_RESET}"
+    def paint(match: re.Match[str]) -> str:
+        assert match.lastindex is not None
+        return f"\x1b[{rules[match.lastindex - 1][1]}m{match[0]}{_RESET}"
 
     return whole.sub(paint, text)

@@ -41,8 +41,8 @@ def of_resources(context: click.Context, incomplete: str) -> list[CompletionItem
         return []
     namespace = str(context.params.get("namespace") or "default") if KINDS[kind].namespaced else ""
     given = context.params.get("names") or ()
-    found = _names(context, kind, namespace)
-    return _items((name for name in found if name not in given), incomplete)
+    names = _names(context, kind, namespace)
+    return _items((name for name in names if name not in given), incomplete)
 
 
 def of_nodes(context: click.Context, incomplete: str) -> list[CompletionItem]:

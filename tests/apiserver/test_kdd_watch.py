@@ -55,8 +55,8 @@ def test_through_410_only_what_differs_is_shown(api: ApiServer, ctl: Ctl) -> Non
         seen.process.send_signal(signal.SIGCONT)
         wait_for(
             lambda: (
-                [["ADDED", "new"], ["DELETED", "gone"]]
-                == sorted(line.split()[:2] for line in seen.out[2:] if "MODIFIED" not in line)
+                sorted(line.split()[:2] for line in seen.out[2:] if "MODIFIED" not in line)
+                == [["ADDED", "new"], ["DELETED", "gone"]]
             ),
             lambda: (seen.out, seen.err),
         )

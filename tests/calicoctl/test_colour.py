@@ -58,7 +58,7 @@ def test_what_is_painted(palette: str, text: str, painted: str) -> None:
     ],
 )
 def test_where_colours_are_wanted(terminal: bool, environ: dict[str, str], wanted: bool) -> None:
-    assert colour.wanted(terminal, environ) is wanted
+    assert colour.expected(terminal, environ) is wanted
 
 
 def test_the_option_before_and_behind_the_command(ctl: Ctl) -> None:

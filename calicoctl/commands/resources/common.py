@@ -48,7 +48,7 @@ def echo(text: str, palette: str) -> None:
     if chosen or (chosen is None and terminal):
         from calicoctl.terminal import colour
 
-        if chosen or colour.wanted(terminal, os.environ):
+        if chosen or colour.expected(terminal, os.environ):
             text = colour.painted(text, palette)
     click.echo(text, nl=False)
 
