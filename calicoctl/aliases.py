@@ -29,11 +29,41 @@ def plurals() -> list[str]:
     return [KINDS[name].plural for name in SERVED]
 
 
-def kind_of(text: str) -> str:
+_KUBERNETES = {
+    "pod": "kubectl shows pods; workloadendpoints are theirs",
+    "namespace": "kubectl shows namespaces; profiles are theirs",
+    "serviceaccount": "kubectl shows service accounts; profiles are theirs",
+    "service": "kubectl shows services",
+}
+"""Kinds of Kubernetes that are asked for here, and what to ask instead."""
+
+
+def _instead(text: str, plural: bool) -> str:
+    """Where to look instead: the kinds that are near, or all of them."""
+    if "," in text or text.lower() == "all":
+        return ": one kind at a time"
+    other = _KUBERNETES.get(text.lower().removesuffix("s"))
+    if other:
+        return f": {other}"
+    from calicoctl.terminal import suggesting
+
+    words = (word for name in SERVED for word in (KINDS[name].plural, name, *KINDS[name].aliases))
+    kinds = dict.fromkeys(
+        kind_named(word).plural if plural else kind_named(word).name
+        for word in suggesting.of_kind(text, words)
+    )
+    if kinds:
+        return f". {suggesting.question(kinds)}"
+    return f"; supported: {', '.join(SERVED)}"
+
+
+def kind_of(text: str, *, plural: bool = True) -> str:
     """The kind that `text` names (`IPP`, `pools`, `IPPool` all mean `IPPool`).
 
+    `plural`: what is suggested is spelled as on the command line, not as in a document.
+
     Raises `UnsupportedKind`: for a kind of Calico's own by that kind's name, for anything
-    else with the list of what is served.
+    else with the kinds that are near, or with the list of what is served.
     """
     word = text.lower()
     for name, (kind, command) in ELSEWHERE.items():
@@ -45,6 +75,5 @@ def kind_of(text: str) -> str:
     except UnsupportedKind:
         kind_row = None
     if kind_row is None or kind_row.internal:
-        served = ", ".join(SERVED)
-        raise UnsupportedKind(f"resource type '{text}' is not supported; supported: {served}")
+        raise UnsupportedKind(f"resource type '{text}' is not supported{_instead(text, plural)}")
     return kind_row.name

@@ -65,6 +65,19 @@ LOG_LEVELS = ("panic", "fatal", "error", "warn", "warning", "info", "debug", "tr
 """Calico's names, as `-l` takes them."""
 
 
+def completed_by(function: str) -> Callable[..., list[CompletionItem]]:
+    """What completes a word: a function of `calicoctl.terminal.completing_names`, imported then."""
+
+    def complete(
+        ctx: click.Context, parameter: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        module = import_module("calicoctl.terminal.completing_names")
+        items: list[CompletionItem] = getattr(module, function)(ctx, incomplete)
+        return items
+
+    return complete
+
+
 class LazyGroup(click.Group):
     """A group whose commands are imported when one is run; `--help` imports none."""
 
@@ -75,6 +88,18 @@ class LazyGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names in the order of the table."""
         return list(self.table)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that `args` begin with; raises UsageError with a name that is near."""
+        word = args[0]
+        if word not in self.table and not word.startswith("-") and not ctx.resilient_parsing:
+            from calicoctl.terminal import suggesting
+
+            meant = suggesting.of_command(word, self.table)
+            raise click.UsageError(f"No such command '{word}'. {meant}".rstrip(), ctx)
+        return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command, imported now."""
@@ -100,9 +125,9 @@ class LazyGroup(click.Group):
         ]
 
 
-def lazy_group(name: str, text: str, table: Table) -> LazyGroup:
+def lazy_group(name: str, text: str, table: Table, epilog: str = "") -> LazyGroup:
     """A group of commands such as `ipam`: `table` as `COMMANDS`, `text` for its `--help`."""
-    return LazyGroup(name, table=table, help=text)
+    return LazyGroup(name, table=table, help=text, epilog=epilog)
 
 
 def _log_level(ctx: click.Context, parameter: click.Parameter, level: str | None) -> None:
@@ -117,6 +142,22 @@ def _log_level(ctx: click.Context, parameter: click.Parameter, level: str | None
         logs.configure("calicoctl", level.upper())
 
 
+def _config(ctx: click.Context, parameter: click.Parameter, file: str | None) -> str | None:
+    # Before the command or behind it; what stands nearer to the command counts.
+    before = ctx.find_root().obj or {}
+    return file if file is not None else before.get("config")
+
+
+_CONFIG_OPTION = click.option(
+    "-c",
+    "--config",
+    default=None,
+    metavar="FILE",
+    type=click.Path(),
+    callback=_config,
+    help="File with the connection settings; /etc/calico/calicoctl.cfg by default.",
+)
+
 _LOG_OPTION = click.option(
     "-l",
     "--log-level",
@@ -128,20 +169,52 @@ _LOG_OPTION = click.option(
 )
 
 
+def _colour(ctx: click.Context, parameter: click.Parameter, when: str | None) -> None:
+    # Before the command or behind it; a command's context takes it over from the one before.
+    if when is not None:
+        ctx.color = {"always": True, "never": False}.get(when)
+
+
+_COLOUR_OPTION = click.option(
+    "--color",
+    type=click.Choice(["auto", "always", "never"]),
+    default=None,
+    expose_value=False,
+    callback=_colour,
+    help="Colours: auto is on a terminal, unless NO_COLOR is set.",
+)
+
+
 def _version(ctx: click.Context, parameter: click.Parameter, asked: bool) -> None:
     if asked and not ctx.resilient_parsing:
         from calicoctl.versions import CALICO, MUSLIN
 
-        click.echo(f"calicoctl {MUSLIN} (Calico {CALICO})")
+        click.echo(f"calicoctl Muslin {MUSLIN} (Calico {CALICO})")
         ctx.exit()
+
+
+def examples(*lines: str) -> str:
+    """The end of a command's `--help`: each line is a command as it is typed, or a comment.
+
+    Every command has some, as its `epilog` (`tests/calicoctl/test_examples.py`).
+    """
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
 @click.group(
     cls=LazyGroup,
     table=COMMANDS,
+    epilog=examples(
+        "calicoctl get nodes -o wide",
+        "calicoctl apply -f policy.yaml",
+        "calicoctl -c /root/other-cluster.cfg ipam show",
+        "calicoctl explain shop/web-1 shop/db-0 --port 5432",
+    ),
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @_LOG_OPTION
+@_COLOUR_OPTION
+@_CONFIG_OPTION
 @click.option("--context", default="", metavar="NAME", help="The kubeconfig context to use.")
 @click.option("--allow-version-mismatch", is_flag=True, help="Allow another cluster version.")
 @click.option(
@@ -153,14 +226,34 @@ def _version(ctx: click.Context, parameter: click.Parameter, asked: bool) -> Non
     help="Show the version of this program; `calicoctl version` shows the cluster's, too.",
 )
 @click.pass_context
-def calicoctl(ctx: click.Context, context: str, allow_version_mismatch: bool) -> None:
+def calicoctl(
+    ctx: click.Context, config: str | None, context: str, allow_version_mismatch: bool
+) -> None:
     """Manage the networks, policies, address pools and BGP peers of a cluster."""
-    ctx.obj = {"allow_version_mismatch": allow_version_mismatch, "context": context}
+    ctx.obj = {
+        "config": config,
+        "context": context,
+        "allow_version_mismatch": allow_version_mismatch,
+    }
+
+
+DIFFERS = 2
+"""The exit status of `--exit-code`; 1 is that of an error."""
+EXIT_CODE = click.option(
+    "--exit-code",
+    is_flag=True,
+    help="Exit with 2 if anything would change, has a problem or is denied.",
+)
 
 
 def common_options(command: F) -> F:
-    """The options of a command that needs no datastore: only `-l`, which acts by itself."""
-    return _LOG_OPTION(command)
+    """The options of a command that needs no datastore: `-l` and `--color` act by themselves."""
+    return _COLOUR_OPTION(_LOG_OPTION(command))
+
+
+def config_option(command: F) -> F:
+    """The option `-c` of a command that hands the settings on; the function gets `config`."""
+    return _CONFIG_OPTION(command)
 
 
 def datastore_options(command: F) -> F:
@@ -170,16 +263,10 @@ def datastore_options(command: F) -> F:
     `commands.common.options_of`.
     """
     for option in (
-        click.option(
-            "-c",
-            "--config",
-            default=None,
-            metavar="FILE",
-            type=click.Path(),
-            help="File with the connection settings; /etc/calico/calicoctl.cfg by default.",
-        ),
+        _CONFIG_OPTION,
         click.option("--context", default="", metavar="NAME", help="The kubeconfig context."),
         click.option("--allow-version-mismatch", is_flag=True, help="Allow another version."),
+        _COLOUR_OPTION,
         _LOG_OPTION,
     ):
         command = option(command)
@@ -200,7 +287,12 @@ def file_options(command: F) -> F:
         click.option("-R", "--recursive", is_flag=True, help="Enter sub-directories of -f."),
         click.option("--skip-empty", is_flag=True, help="A file without resources is no error."),
         click.option(
-            "-n", "--namespace", default="", metavar="NS", help="Namespace of the resources."
+            "-n",
+            "--namespace",
+            default="",
+            metavar="NS",
+            help="Namespace of the resources.",
+            shell_complete=completed_by("of_namespaces"),
         ),
     ):
         command = option(command)

@@ -194,6 +194,10 @@ def table(
     cells = TABLE[kind].cells
     for heading in headings:
         if heading not in cells:
+            from calicoctl.terminal import suggesting
+
             valid = ", ".join(sorted(cells))
-            raise MuslinError(f"unknown heading {heading}, valid values are: {valid}")
+            meant = suggesting.question(suggesting.near(heading, cells))
+            sentence = f"unknown heading {heading}, valid values are: {valid}. {meant}"
+            raise MuslinError(sentence.removesuffix(". "))
     return [[cells[heading](resource, context) for heading in headings] for resource in resources]

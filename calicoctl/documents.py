@@ -177,7 +177,7 @@ def resource_of(
         value = _from_legacy(value, place, origin)
     kind = _kind(value, place)
     label = f"{kind}({_name_in(value)})"
-    origin.refuse(shape_problems(KINDS[kind].type, value, label))
+    origin.refuse(shape_problems(KINDS[kind].type, value, label), kind)
     try:
         resource = resource_from_tree(value | {"kind": kind})
     except InvalidValue as error:
@@ -193,15 +193,21 @@ class _Origin(msgspec.Struct, frozen=True):
     document: yamltext.Document
     source: str
 
-    def refuse(self, errors: Sequence[InvalidValue]) -> None:
-        """Raise one error that names all of them; return when there are none."""
-        if errors:
-            raise MuslinError("; ".join(self._error_text(one) for one in errors))
+    def refuse(self, errors: Sequence[InvalidValue], kind: str = "") -> None:
+        """Raise one error that names all of them; return when there are none.
 
-    def _error_text(self, one: InvalidValue) -> str:
+        `kind`: whose fields they are, where an unknown one may be another misspelled.
+        """
+        if errors:
+            raise MuslinError("; ".join(self._error_text(one, kind) for one in errors))
+
+    def _error_text(self, one: InvalidValue, kind: str) -> str:
         where = f"{self.source}: line {self.document.line_of(inside(self.path, one.field))}"
         if one.rule == UNKNOWN_FIELD:
-            return f"{where}: {one.subject}: unknown field '{one.field}'"
+            from calicoctl.terminal import suggesting
+
+            meant = suggesting.of_field(KINDS[kind].type, one.field) if kind else ""
+            return f"{where}: {one.subject}: unknown field '{one.field}'{meant}"
         return f"{where}: {one}"
 
 
@@ -225,7 +231,7 @@ def _kind(value: dict[str, object], place: str) -> str:
     if version != API_VERSION:
         raise InvalidValue("apiVersion", version, f"must be {API_VERSION}", f"{place}: {written}")
     try:
-        kind = aliases.kind_of(written)
+        kind = aliases.kind_of(written, plural=False)
     except UnsupportedKind as error:
         raise UnsupportedKind(f"{place}: {error}") from None
     if written != kind:

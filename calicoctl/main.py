@@ -22,7 +22,10 @@ def main() -> None:
     """Run the command line of this process; never returns."""
     # What imports make stays to the end: looking for garbage in it is a tenth of a short command.
     gc.set_threshold(50_000, 50, 100)
-    code = run(sys.argv[1:], program_of(sys.argv[0]))
+    try:
+        code = run(sys.argv[1:], program_of(sys.argv[0]))
+    except KeyboardInterrupt:
+        code = 130  # while the program is still being imported
     gc.freeze()
     sys.exit(code)
 
@@ -44,14 +47,20 @@ def run(arguments: list[str], program: str = "calicoctl") -> int:
     from libcalico.command_line import guarded
 
     def command() -> None:
-        calicoctl.main(
+        # A command that ends with a status of its own does not raise here: click returns it.
+        code = calicoctl.main(
             arguments, prog_name=program, complete_var=COMPLETE_VARIABLE, standalone_mode=False
         )
+        if isinstance(code, int) and code:
+            import click
 
-    return guarded(program, lambda: _chosen(command, program))
+            sys.stdout.flush()
+            raise click.exceptions.Exit(code)
+
+    return guarded(program, lambda: _chosen(command, arguments, program))
 
 
-def _chosen(command: Callable[[], object], program: str) -> int:
+def _chosen(command: Callable[[], object], arguments: list[str], program: str) -> int:
     import click
 
     from libcalico.errors import MuslinError
@@ -61,12 +70,16 @@ def _chosen(command: Callable[[], object], program: str) -> int:
     except click.exceptions.Exit as stop:
         return int(stop.exit_code)
     except click.UsageError as error:
-        return _failed(f"{error.format_message()}\n{_hint(error, program)}".rstrip())
+        if isinstance(error, click.exceptions.NoArgsIsHelpError):
+            return _failed(error.format_message())
+        return _failed(f"{error.format_message()}\n{_hint(error, arguments, program)}")
     except click.ClickException as error:
         return _failed(error.format_message())
     except MuslinError as error:
         return _failed(str(error))
     except (KeyboardInterrupt, click.Abort):
+        # What was half made at that moment, an event loop say, complains when it goes.
+        sys.unraisablehook = lambda _: None
         return 130
 
 
@@ -83,9 +96,23 @@ def _guarded(command: Callable[[], object]) -> int:
     return 0
 
 
-def _hint(error: object, program: str) -> str:
+def _hint(error: object, arguments: list[str], program: str) -> str:
     context = getattr(error, "ctx", None)
-    return f"Use '{context.command_path if context else program} --help' to read about it."
+    path = context.command_path if context else " ".join([program, *_named(arguments)])
+    return f"Use '{path} --help' to read about it."
+
+
+def _named(arguments: list[str]) -> list[str]:
+    """The words of a command line that name its command: an error may not know it."""
+    from calicoctl.cli import COMMANDS, LazyGroup, calicoctl
+
+    words: list[str] = []
+    group: object = calicoctl
+    for word in arguments:
+        if isinstance(group, LazyGroup) and word in group.table:
+            words.append(word)
+            group = group.get_command(group.make_context(word, [], resilient_parsing=True), word)
+    return words if words and words[0] in COMMANDS else []
 
 
 def _failed(sentence: str) -> int:

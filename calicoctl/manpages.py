@@ -25,7 +25,8 @@ Where the datastore is. When it exists, the environment is not asked.
 DATASTORE_TYPE, ETCD_ENDPOINTS, ETCD_CA_CERT_FILE, ETCD_CERT_FILE, ETCD_KEY_FILE, ...
 The same settings, used when there is no file.
 .SH EXIT STATUS
-0 when everything was done, 1 after any error, which is told on standard error.
+0 when everything was done, 1 after any error, which is told on standard error. With --exit-code,
+2 when a plan has changes, a check has problems, or a packet is denied.
 """
 
 
@@ -65,6 +66,7 @@ def page(context: click.Context) -> str:
         *paragraphs(text),
         *_records("OPTIONS", _options(context)),
     ]
+    typed = (command.epilog or "").partition("Examples:\n")[2]
     if isinstance(command, click.Group):
         lines = [
             (name, getattr(command, "table", {}).get(name, ("", ""))[1])
@@ -74,6 +76,7 @@ def page(context: click.Context) -> str:
         near = [f"{title}-{name}" for name, _ in lines]
     else:
         near = []
+    out += [".SH EXAMPLES", ".nf", *(roff(line.strip()) for line in typed.splitlines()), ".fi"]
     if context.parent is None:
         out += FILES.splitlines()
     else:

@@ -11,7 +11,6 @@ Tested in `tests/calicoctl/test_commands.py`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
@@ -22,6 +21,20 @@ from libcalico.datastore.interface import Entry
 from libcalico.errors import MuslinError
 from libcalico.model.base.meta import API_VERSION
 from libcalico.model.codec import escaped, versioned_value
+
+TABLES = ("ps", "wide")
+PLAIN = (*TABLES, "yaml", "json")
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """How resources are shown: `-o`, and what is asked of a table beside it."""
+
+    style: str = "ps"
+    namespaces: bool = False
+    headers: bool = True
+    age: bool = False
+    export: bool = False
+
 
 _EXPORTED_AWAY = (
     "namespace",
@@ -53,7 +66,8 @@ def tree(entry: Entry, export: bool = False) -> dict[str, object]:
     return plain
 
 
-def _plain(results: Sequence[Result], export: bool) -> object:
+def plain(results: Sequence[Result], export: bool) -> object:
+    """One object bare, a listing as a List object, several results as a list."""
     shown: list[object] = []
     for result in results:
         trees = [tree(entry, export and not result.listing) for entry in result.entries]
@@ -76,7 +90,7 @@ def as_json(results: Sequence[Result], export: bool = False) -> str:
         # The usual case of much text: the bytes of each object as they are.
         items = [msgspec.Raw(shown_entry(entry)) for entry in results[0].entries]
         return json_text(_list_object(results[0], items))
-    return json_text(_plain(results, export))
+    return json_text(plain(results, export))
 
 
 def json_text(value: object) -> str:
@@ -97,29 +111,39 @@ def as_yaml(results: Sequence[Result], export: bool = False) -> str:
         before, after = frame.split("items: []\n")
         items = YamlWriter().items(tree(entry) for entry in results[0].entries)
         return "".join((before, "items:\n", *items, after))
-    return yamltext.dump(_plain(results, export))
+    return yamltext.dump(plain(results, export))
 
 
-def as_tables(
-    results: Sequence[Result],
-    style: str,
-    context: cells.Context,
-    with_namespace: bool,
-) -> str:
-    """`style` is `ps`, `wide` or `custom-columns=A,B`; raises `MuslinError` on unknown headings."""
+def as_tables(results: Sequence[Result], shape: Shape, context: cells.Context) -> str:
+    """A table for each result; raises `MuslinError` on unknown headings."""
     text = ""
     for result in results:
-        known = columns.TABLE[result.kind]
-        if style.startswith("custom-columns="):
-            headings: tuple[str, ...] = tuple(style.partition("=")[2].upper().split(","))
+        headings, rows = table_of(result.kind, result.entries, shape, context)
+        if not shape.headers:
+            text += "".join(tabwriter.render(headings, rows).splitlines(keepends=True)[1:])
         else:
-            headings = known.wide if style == "wide" else known.ps
-            if with_namespace and "NAMESPACE" in known.cells:
-                headings = ("NAMESPACE", *headings)
-        values = [entry.value for entry in result.entries]
-        rows = columns.table(result.kind, values, headings, context)
-        text += tabwriter.render(headings, rows) + "\n"
+            text += tabwriter.render(headings, rows) + "\n"
     return text
+
+
+def table_of(
+    kind: str, entries: Sequence[Entry], shape: Shape, context: cells.Context
+) -> tuple[tuple[str, ...], list[list[str]]]:
+    """Headings and rows of entries of one kind; raises `MuslinError` on unknown headings."""
+    known = columns.TABLE[kind]
+    if shape.style.startswith("custom-columns="):
+        headings: tuple[str, ...] = tuple(shape.style.partition("=")[2].upper().split(","))
+    else:
+        headings = known.wide if shape.style == "wide" else known.ps
+        if shape.namespaces and "NAMESPACE" in known.cells:
+            headings = ("NAMESPACE", *headings)
+    rows = columns.table(kind, [entry.value for entry in entries], headings, context)
+    if not shape.age:
+        return headings, rows
+    from calicoctl.listing.age import ages
+
+    aged = zip(rows, ages(entry.value.metadata.creationTimestamp for entry in entries), strict=True)
+    return (*headings, "AGE"), [[*row, age] for row, age in aged]
 
 
 class ListMetadata(msgspec.Struct, frozen=True):
@@ -160,37 +184,3 @@ def as_template(results: Sequence[Result], template: str, context: cells.Context
 def _versioned(entry: Entry) -> object:
     metadata = replace(entry.value.metadata, resourceVersion=str(entry.revision))
     return replace(entry.value, metadata=metadata)
-
-
-def template_of(style: str) -> str | None:
-    """The template of `-o go-template=` or `-o go-template-file=`; None for other styles.
-
-    Raises `MuslinError` for a file that cannot be read.
-    """
-    kind, equals, value = style.partition("=")
-    if not equals or kind not in ("go-template", "go-template-file"):
-        return None
-    if kind == "go-template":
-        return value
-    try:
-        return Path(value).read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise MuslinError(f"cannot read the template {value}: {error}") from None
-
-
-def check_style(style: str) -> None:
-    """Raise `MuslinError` when `-o STYLE` is none that we print."""
-    if style in ("ps", "wide", "yaml", "json"):
-        return
-    kind, equals, value = style.partition("=")
-    if kind == "custom-columns" and equals and value:
-        return
-    if kind in ("go-template", "go-template-file") and value:
-        from calicoctl import gotemplate
-
-        gotemplate.check(template_of(style) or "")
-        return
-    raise MuslinError(
-        f"unrecognized output format '{style}'; allowed: ps, wide, yaml, json,"
-        " custom-columns=HEADING,..., go-template=TEMPLATE, go-template-file=FILE"
-    )

@@ -19,8 +19,10 @@ from libcalico.datastore.blocking import BlockingDatastore
 from libcalico.datastore.interface import Datastore
 from libcalico.errors import DatastoreUnavailable, MuslinError
 from libcalico.model.keys import ResourceKey
-from libcalico.process import unlooped
+from libcalico.process import paths, unlooped
 
+_KUBERNETES_MEANT = ("DATASTORE_TYPE", "CALICO_DATASTORE_TYPE", "KUBERNETES_SERVICE_HOST")
+"""Variables by which a Kubernetes API is meant though none is named."""
 CLUSTER = ResourceKey("ClusterInformation", "default")
 
 
@@ -33,15 +35,17 @@ class Options(msgspec.Struct, frozen=True):
 
 
 @asynccontextmanager
-async def datastore(options: Options, gate: bool = True) -> AsyncIterator[Datastore]:
+async def datastore(
+    options: Options, gate: bool = True, quiet: bool = False
+) -> AsyncIterator[Datastore]:
     """The datastore of the operator's configuration, closed at the end.
 
     With `gate`, a cluster of another version is refused
-    (docs/reference/data-model.md#calicoctls-commands). Raises `MuslinError` for a bad configuration
-    and `DatastoreUnavailable` within the deadline.
+    (docs/reference/data-model.md#calicoctls-commands). `quiet`: notices are not told. Raises
+    `MuslinError` for a bad configuration and `DatastoreUnavailable` within the deadline.
     """
     config = _configuration(options)
-    for notice in config.notices:
+    for notice in () if quiet else config.notices:
         print(notice, file=sys.stderr)
     store: Datastore
     if unlooped.in_loop():
@@ -59,7 +63,7 @@ async def datastore(options: Options, gate: bool = True) -> AsyncIterator[Datast
 
 
 def _configuration(options: Options) -> apiconfig.DatastoreConfig:
-    config = apiconfig.load(options.config, os.environ)
+    config = _with_default_kubeconfig(apiconfig.load(options.config, os.environ))
     if not options.context:
         return config
     if config.datastore_type == apiconfig.ETCD:
@@ -68,6 +72,27 @@ def _configuration(options: Options) -> apiconfig.DatastoreConfig:
             " kubeconfig; leave --context out, or name a Kubernetes datastore"
         )
     return replace(config, k8s_context=options.context)
+
+
+def _with_default_kubeconfig(config: apiconfig.DatastoreConfig) -> apiconfig.DatastoreConfig:
+    """As kubectl: where nothing names a Kubernetes API, ~/.kube/config does.
+
+    Raises `MuslinError` where nothing at all says which datastore is meant.
+    """
+    named = config.kubeconfig or config.kubeconfig_inline or config.k8s_api_endpoint
+    if config.datastore_type != apiconfig.KUBERNETES or named:
+        return config
+    file = os.path.join(os.path.expanduser("~"), ".kube", "config")
+    if os.path.exists(file):
+        return replace(config, kubeconfig=file)
+    asked = any(os.environ.get(name) for name in _KUBERNETES_MEANT)
+    if config.by_environment and not asked:
+        raise MuslinError(
+            f"no datastore is configured: there is neither {paths.CALICOCTL_CONFIG} nor {file}, and"
+            " the environment names none. For a Kubernetes cluster set KUBECONFIG; for etcd set"
+            " DATASTORE_TYPE=etcdv3 and ETCD_ENDPOINTS; or name a file of settings with -c"
+        )
+    return config
 
 
 async def cluster(store: Datastore) -> tuple[str, str]:

@@ -15,9 +15,16 @@ PADDING = 3
 
 def render(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """The table as text, a newline after each line, headings first."""
-    lines = [tuple(headings), *map(tuple, rows)]
-    widths = [
-        max(MIN_WIDTH, max(map(len, column)) + PADDING) for column in zip(*lines, strict=True)
-    ]
-    form = "".join(f"%-{width}s" for width in widths) + "\n"
-    return "".join([form % line for line in lines])
+    table = [headings, *rows]
+    return "".join(lines(table, widths(table)))
+
+
+def widths(table: Sequence[Sequence[str]]) -> list[int]:
+    """The width of each column of some lines, in characters."""
+    return [max(MIN_WIDTH, max(map(len, column)) + PADDING) for column in zip(*table, strict=True)]
+
+
+def lines(table: Sequence[Sequence[str]], columns: Sequence[int]) -> list[str]:
+    """The lines as text, a newline at the end of each; `columns` are their widths."""
+    form = "".join(f"%-{width}s" for width in columns) + "\n"
+    return [form % tuple(line) for line in table]

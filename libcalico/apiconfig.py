@@ -211,7 +211,8 @@ def from_file(path: Path) -> DatastoreConfig:
     try:
         text = path.read_text()
     except (OSError, ValueError) as problem:
-        raise MuslinError(f"Error reading config file: {path}: {problem}") from problem
+        what = getattr(problem, "strerror", None) or problem
+        raise MuslinError(f"Error reading config file: {path}: {what}") from problem
     from libcalico import yamltext  # not for who is configured by the environment
 
     subject = str(path)
@@ -272,6 +273,29 @@ def load(path: str | Path | None, environ: Mapping[str, str]) -> DatastoreConfig
     InvalidValue.
     """
     chosen = Path(path) if path is not None else paths.CALICOCTL_CONFIG
-    if chosen.exists() or chosen != paths.CALICOCTL_CONFIG:
-        return from_file(chosen)
-    return from_environment(environ)
+    if not chosen.exists() and chosen == paths.CALICOCTL_CONFIG:
+        return from_environment(environ)
+    config = from_file(chosen)
+    if path is not None:  # who names a file knows that it counts
+        return config
+    return replace(config, notices=(*config.notices, *_passed_over(chosen, config, environ)))
+
+
+_PLACES = ("datastore_type", "etcd_endpoints", "discovery_srv")
+"""The settings that say which datastore is meant."""
+
+
+def _passed_over(
+    file: Path, config: DatastoreConfig, environ: Mapping[str, str]
+) -> tuple[str, ...]:
+    """The notice that variables which name another datastore do not count beside the file."""
+    names = {one.name: str(one.metadata["env"]) for one in fields(config) if one.name in _PLACES}
+    found = [
+        variable
+        for attribute, name in names.items()
+        for variable in (f"CALICO_{name}", name)
+        if environ.get(variable, "") not in ("", getattr(config, attribute))
+    ]
+    if not found:
+        return ()
+    return (f"{file} exists, so the environment is not asked: ignored are {', '.join(found)}",)

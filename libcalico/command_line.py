@@ -22,7 +22,7 @@ def version_text(program: str) -> str:
     """The line that `--version` prints: our version, and the release of Calico that we claim."""
     from libcalico.clusterinfo import CALICO_VERSION, our_version
 
-    return f"{program} v{our_version()} (Calico {CALICO_VERSION})"
+    return f"{program} Muslin v{our_version()} (Calico {CALICO_VERSION})"
 
 
 def add_version(parser: argparse.ArgumentParser) -> None:

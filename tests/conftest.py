@@ -22,6 +22,9 @@ from tests.turns import left_out
 if TYPE_CHECKING:
     from tests.netpol.world import World
 
+# On a busy machine a short command is a long one: what it says must not depend on that.
+os.environ["MUSLIN_PROGRESS"] = "never"
+
 # Where CI is set, Hypothesis starts from a profile that takes the same examples each time; `./run
 # test` prints the seed of the run instead, so that a failure can be repeated (tests/tiers.py).
 # Whether the drawing of examples is slow is a matter of the machine, and how many of them a filter

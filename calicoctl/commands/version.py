@@ -8,10 +8,16 @@ from __future__ import annotations
 import click
 
 from calicoctl import versions
-from calicoctl.cli import datastore_options
+from calicoctl.cli import datastore_options, examples
 
 
-@click.command("version")
+@click.command(
+    "version",
+    epilog=examples(
+        "calicoctl version",
+        "calicoctl version --client",
+    ),
+)
 @click.option("--client", is_flag=True, help="Only the client's version; no datastore needed.")
 @click.option(
     "--poll",

@@ -9,6 +9,7 @@ import json
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from felix.explain.plan_labels import LabelClass
 from felix.explain.plan_report import Group, PlanReport, as_tree, plan
@@ -16,6 +17,9 @@ from felix.explain.report import named
 from felix.explain.world import READ, World
 from libcalico.model.keys import ResourceKey
 from libcalico.model.kinds import Resource, key_of
+
+if TYPE_CHECKING:
+    from libcalico.process.progress import Progress
 
 MOST_CLASSES = 12
 """Label classes that one end of a group is told by."""
@@ -32,9 +36,14 @@ class PolicyPlan:
 
 
 def plan_of(
-    world: World, resources: Iterable[Resource], *, delete: bool = False, timeout: float = 60.0
+    world: World,
+    resources: Iterable[Resource],
+    *,
+    delete: bool = False,
+    timeout: float = 60.0,
+    progress: Progress | None = None,
 ) -> PolicyPlan:
-    """The plan of applying (or deleting) these resources."""
+    """The plan of applying (or deleting) these resources; `progress` counts what is compared."""
     began = time.monotonic()
     changes: dict[ResourceKey, object] = {}
     ignored = []
@@ -44,7 +53,14 @@ def plan_of(
             ignored.append(named(key))
             continue
         changes[key] = None if delete else resource
-    report = plan(world, world.replaced(changes), lambda: time.monotonic() - began > timeout)
+
+    def late() -> bool:
+        # Asked before each pair.
+        if progress is not None:
+            progress.done += 1
+        return time.monotonic() - began > timeout
+
+    report = plan(world, world.replaced(changes), late)
     return PolicyPlan(report, tuple(ignored), time.monotonic() - began)
 
 

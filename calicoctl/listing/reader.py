@@ -7,11 +7,14 @@ Tested in `tests/calicoctl/test_commands.py` on a real etcd.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
+from calicoctl import cells
 from calicoctl.listing.result import Result, in_order
 from libcalico.datastore.interface import Datastore, Entry, Selection
-from libcalico.errors import InvalidValue, MuslinError, NotFound
+from libcalico.errors import DatastoreUnavailable, InvalidValue, MuslinError, NotFound
 from libcalico.model.keys import ResourceKey
 from libcalico.model.resources.policy import (
     OLD_PREFIX,
@@ -20,6 +23,9 @@ from libcalico.model.resources.policy import (
     NetworkPolicy,
 )
 from libcalico.model.resources.pool import IPPool
+
+_WITHOUT_AS = ("yaml", "json", "ps", "name")
+"""Styles that never show the AS number of the cluster."""
 
 
 class Reader:
@@ -86,3 +92,19 @@ def with_defaults(entry: Entry) -> Entry:
 def unreadable(entry: Entry) -> MuslinError:
     """The error of a resource whose stored bytes cannot be understood."""
     return MuslinError(f"the datastore holds a value that cannot be read: {entry.broken}")
+
+
+async def table_context(store: Datastore, style: str, kinds: Sequence[str]) -> cells.Context:
+    """What the cells of `style` need beside resources of `kinds`: the cluster's AS number."""
+    if not style.startswith("go-template") and ("Node" not in kinds or style in _WITHOUT_AS):
+        return cells.Context()
+    try:
+        entry = await store.get(ResourceKey("BGPConfiguration", "default"))
+    except DatastoreUnavailable:
+        raise
+    except MuslinError:
+        # Not permitted, or not readable: the table has Calico's default then.
+        return cells.Context()
+    if entry is None or entry.value.spec.asNumber is None:
+        return cells.Context()
+    return cells.Context(str(entry.value.spec.asNumber))

@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from libcalico.datastore.interface import Entry
+from libcalico.model.keys import ResourceKey
+from libcalico.model.kinds import Resource
+
+Selects = Callable[[Mapping[str, str]], bool]
+"""Whether labels are those of a resource that is meant."""
+
+
+class Request(msgspec.Struct, frozen=True):
+    """What is asked for: a whole kind in a namespace (empty: in all), or some keys.
+
+    `legacy` are those of `keys` that came from documents of the first generation. `selects` chooses
+    among a kind; None means all.
+    """
+
+    kind: str | None
+    namespace: str
+    keys: Sequence[ResourceKey] = ()
+    legacy: Sequence[Resource] = ()
+    selects: Selects | None = None
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -20,6 +40,11 @@ class Result(msgspec.Struct, frozen=True):
     listing: bool = False
     revision: int = 0
     broken: Sequence[str] = ()
+
+    def only(self, selects: Selects) -> Result:
+        """The same with the entries whose labels are selected."""
+        kept = [entry for entry in self.entries if selects(entry.value.metadata.labels)]
+        return replace(self, entries=kept)
 
 
 def in_order(kind: str, entries: Sequence[Entry]) -> list[Entry]:

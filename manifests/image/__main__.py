@@ -7,6 +7,7 @@ import os
 import sys
 from pathlib import Path
 
+from libcalico.process.progress import Progress
 from manifests.image import build
 from manifests.image.cache import BuildError
 from manifests.image.contents import TARGETS
@@ -40,7 +41,8 @@ def main(arguments: list[str]) -> int:
                 write(tree, chosen.rootfs)
             print(chosen.rootfs)
             return 0
-        made = build.image(target, chosen.name)
+        with Progress(f"image {chosen.target}") as progress:
+            made = build.image(target, chosen.name, progress=progress)
     except BuildError as error:
         print(error, file=sys.stderr)
         return 1
@@ -60,7 +62,8 @@ def _calicoctl(arguments: list[str]) -> int:
     parser.add_argument("-o", "--output", type=Path, default=ROOT / "build" / "calicoctl")
     output = parser.parse_args(arguments).output
     try:
-        content = single.calicoctl()
+        with Progress("calicoctl as one file"):
+            content = single.calicoctl()
     except BuildError as error:
         print(error, file=sys.stderr)
         return 1

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from libcalico.process.progress import Progress
 from manifests.image import bytecode, cache, contents, debian, oci, sbom, wheels
 from manifests.image.cache import BuildError
 from manifests.image.contents import Target
@@ -91,12 +92,21 @@ def settings(target: Target, root: Path = ROOT) -> oci.Settings:
     )
 
 
-def image(target: Target, name: str = "", root: Path = ROOT) -> Image:
-    """Build one image. Raises BuildError."""
+def image(
+    target: Target, name: str = "", root: Path = ROOT, progress: Progress | None = None
+) -> Image:
+    """Build one image; `progress` is told where it is. Raises BuildError."""
+    progress = progress or Progress("")  # of which nothing is told: it is not entered
     when = epoch()
     name = name or f"localhost/muslin/{target.name}:{version(root)}"
+    progress.begin("fetching and unpacking packages")
     found, bill = trees(target, root, when)
-    layers = [_packed(layer(tree, when)) for tree in found]
+    progress.begin("packing layers", total=len(found))
+    layers = []
+    for tree in found:
+        layers.append(_packed(layer(tree, when)))
+        progress.done += 1
+    progress.begin("writing the archive")
     digest, archive = oci.archive(name, layers, settings(target, root), when)
     size = sum(len(one.data) for tree in found for one in tree.values())
     return Image(name, digest, archive, bill, size)

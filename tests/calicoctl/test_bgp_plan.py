@@ -58,6 +58,9 @@ def test_a_plan_names_each_session_and_stores_nothing(three: Ctl) -> None:
     assert done.out.endswith("routes stay meanwhile (graceful restart).\n")
     done = three("node", "bgp", "plan", "--delete", "-f", "-", stdin=TOR)
     assert "  removed  10.0.0.254" in done.out
+    plan = ("node", "bgp", "plan", "--exit-code", "-f", "-")
+    assert three(*plan, stdin=TOR).code == 0
+    assert three(*plan, "--delete", stdin=TOR).code == 2
 
 
 @pytest.mark.promise("PAIN-15")

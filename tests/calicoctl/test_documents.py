@@ -145,12 +145,12 @@ def test_all_complaints_about_a_document_come_at_once() -> None:
         load_text(text, "f")
     told = str(error.value).split("; ")
     assert [one.split(" is not valid")[0] for one in told] == [
-        "f: line 5: IPPool(p1): unknown field 'metadata.lables'",
+        "f: line 5: IPPool(p1): unknown field 'metadata.lables' (did you mean 'labels'?)",
         "f: line 6: IPPool(p1): metadata.labels[a]: 1",
         "f: line 9: IPPool(p1): spec.blockSize: 'big'",
         "f: line 10: IPPool(p1): spec.allowedUses: 'Workload'",
         "f: line 11: IPPool(p1): spec.natOutgoing: 'yes'",
-        "f: line 12: IPPool(p1): unknown field 'spec.nat-outgoing'",
+        "f: line 12: IPPool(p1): unknown field 'spec.nat-outgoing' (did you mean 'natOutgoing'?)",
     ]
 
 

@@ -160,6 +160,18 @@ def test_a_plan_of_a_deletion_and_of_nothing(shop: Ctl) -> None:
     assert "HostEndpoint gate has no part in" in other.out
 
 
+def test_a_script_reads_the_verdict_from_the_exit_status(shop: Ctl) -> None:
+    plan = ("policy", "plan", "--exit-code", "-f", "-")
+    assert shop(*plan, stdin=text([PLAN])).code == 2
+    assert shop(*plan, "-o", "json", stdin=text([PLAN])).code == 2
+    assert shop(*plan, stdin=text([DB])).code == 0
+    assert shop(*plan, stdin="x").code == 1
+    packet = ("explain", "shop/web-0", "shop/db-0", "--proto", "tcp", "--exit-code", "--port")
+    assert shop(*packet, "5432").code == 0
+    assert shop(*packet, "22").code == 2
+    assert shop(*packet, "22", "-c", "/nowhere").code == 1
+
+
 def test_a_plan_of_what_could_not_be_applied_is_refused(shop: Ctl) -> None:
     wrong = policy("wrong", ingress=[{"action": "Alow"}])
     done = shop("policy", "plan", "-f", "-", stdin=text([wrong]))

@@ -115,7 +115,7 @@ def test_check_is_quiet_about_a_sound_cluster_and_names_a_leak(
     endpoint = WEP.replace("10.65.0.1/32", f"{address}/32")
     assert pool("apply", "-f", "-", stdin=endpoint).err == ""
     sound = pool("ipam", "check")
-    assert sound.code == 0
+    assert (sound.code, pool("ipam", "check", "--exit-code").code) == (0, 0)
     for line in (
         "Checking IPAM for inconsistencies...",
         "Found 1 IPAM blocks.",
@@ -132,6 +132,8 @@ def test_check_is_quiet_about_a_sound_cluster_and_names_a_leak(
         leaking.out.splitlines()
     )
     assert leaking.out.splitlines()[-1] == "Check complete; found 1 problems."
+    asked = pool("ipam", "check", "--exit-code")
+    assert (asked.code, asked.out.splitlines()[-1]) == (2, leaking.out.splitlines()[-1])
     report = json.loads((tmp_path / "report").read_text())
     assert set(report) == {
         "version", "clusterGUID", "datastoreLocked", "clusterInformationRevision", "clusterType",

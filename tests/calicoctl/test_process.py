@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from calicoctl.cli import COMMANDS
 from tests.support.etcd import Etcd
-from tests.support.patience import HANG
+from tests.support.patience import HANG, wait_for
 
 CALICOCTL = [sys.executable, "-m", "calicoctl.main"]
 BARE = [sys.executable, "-c", ""]
@@ -144,3 +145,78 @@ def test_a_reader_that_leaves_is_no_traceback(etcd: Etcd) -> None:
         assert process.stderr is not None
         process.stdout.close()
         assert "Traceback" not in process.stderr.read()
+
+
+KUBECONFIG = """\
+apiVersion: v1
+kind: Config
+current-context: c
+contexts: [{name: c, context: {cluster: c, user: u}}]
+clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]
+users: [{name: u, user: {}}]
+"""
+
+
+def test_the_first_time_without_any_configuration(tmp_path: Path) -> None:
+    nothing = {"HOME": str(tmp_path), "KUBECONFIG": ""}
+    done = ctl("get", "nodes", **nothing)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("no datastore is configured: there is neither /etc/calico/")
+    for way in ("set KUBECONFIG;", "DATASTORE_TYPE=etcdv3 and ETCD_ENDPOINTS", "with -c"):
+        assert way in done.stderr
+    # kubectl's file is taken by itself, as by kubectl.
+    (tmp_path / ".kube").mkdir()
+    (tmp_path / ".kube" / "config").write_text(KUBECONFIG)
+    found = ctl("get", "nodes", **nothing)
+    assert found.returncode == 1
+    assert "http://127.0.0.1:1" in found.stderr
+    # What is named counts before it.
+    named = ctl("get", "nodes", **nothing, K8S_API_ENDPOINT="http://127.0.0.2:1")
+    assert "127.0.0.2" in named.stderr
+
+
+@pytest.mark.parametrize("words", ["get tiers", "get tiers -o yaml", "--help", "ipam --help"])
+def test_a_pipe_that_is_closed_is_no_traceback(words: str, etcd: Etcd) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [*CALICOCTL, *words.split()],
+        stdout=write,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **etcd.environment()},
+        timeout=HANG,
+        check=False,
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_an_interruption_in_the_middle_is_quiet(private_etcd: Etcd) -> None:
+    private_etcd.pause()
+    for words in ("get tiers", "ipam check", "apply -f -"):
+        with subprocess.Popen(
+            [*CALICOCTL, *words.split()],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **private_etcd.environment()},
+        ) as process:
+            assert process.stdin is not None
+            process.stdin.write(POOL)
+            process.stdin.close()
+            process.stdin = None
+            # Connected to what does not answer.
+            wait_for(lambda: _waits(process.pid), "it waits")
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=HANG)
+        assert (process.returncode, err.strip()) == (130, ""), words
+        assert "Traceback" not in out
+    private_etcd.resume()
+
+
+def _waits(pid: int) -> bool:
+    """Whether a process holds a connection to another."""
+    links = (os.readlink(one) for one in Path(f"/proc/{pid}/fd").iterdir() if one.is_symlink())
+    return any(link.startswith("socket:") for link in links)

@@ -118,11 +118,24 @@ def test_the_default_file_and_the_option(
     for option in (("-c", str(file)), (f"--config={file}",)):
         assert ctl("apply", "-f", "-", *option, stdin=TIER).code == 0
         assert "t1" in ctl("get", "tiers", *option).out
+        assert "t1" in ctl(*option, "get", "tiers").out
+    nowhere = ctl("-c", str(file), "get", "tiers", "-c", str(tmp_path / "none.cfg"))
+    assert nowhere.err.startswith("Error reading config file: ")  # the nearer one counts
     assert str(paths.CALICOCTL_CONFIG) != "/etc/calico/calicoctl.cfg"  # the fixture's stand-in
     default = tmp_path / "calicoctl.cfg"
     default.write_text(text)
     monkeypatch.setattr(paths, "CALICOCTL_CONFIG", default)
     assert "t1" in ctl("get", "tiers").out
+    monkeypatch.setenv("ETCD_ENDPOINTS", "http://127.0.0.1:1")
+    done = ctl("get", "tiers")
+    assert "t1" in done.out
+    assert done.err == (
+        f"{default} exists, so the environment is not asked: ignored are ETCD_ENDPOINTS\n"
+    )
+
+
+def test_the_version_names_the_product(ctl: Ctl) -> None:
+    assert ctl("--version").out == "calicoctl Muslin v0.1.0 (Calico v3.33.1)\n"
 
 
 def test_the_default_path_is_calicos() -> None:

@@ -262,3 +262,20 @@ async def test_notices_are_logged_and_what_is_not_served_is_named(
         await connect(kubernetes)
     with pytest.raises(InvalidValue, match=r"etcdDiscoverySrv.*not served.*etcdEndpoints"):
         await connect(DatastoreConfig(datastore_type="etcdv3", discovery_srv="example.org"))
+
+
+def test_a_default_file_says_which_variables_it_passes_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "calicoctl.cfg"
+    file.write_text(HEAD + "  datastoreType: etcdv3\n  etcdEndpoints: http://x:1\n")
+    monkeypatch.setattr(paths, "CALICOCTL_CONFIG", file)
+    other = {"ETCD_ENDPOINTS": "http://y:1", "ETCD_USERNAME": "u"}
+    config = load(None, other)
+    assert config.endpoints == ("http://x:1",)
+    assert config.notices == (
+        f"{file} exists, so the environment is not asked: ignored are ETCD_ENDPOINTS",
+    )
+    # What names the same datastore is not worth a word, nor is a file that was named by hand.
+    assert load(None, {"CALICO_ETCD_ENDPOINTS": "http://x:1"}).notices == ()
+    assert load(file, other).notices == ()

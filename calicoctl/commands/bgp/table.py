@@ -5,7 +5,7 @@ Tested in tests/calicoctl/test_completion.py.
 
 from __future__ import annotations
 
-from calicoctl.cli import lazy_group
+from calicoctl.cli import examples, lazy_group
 
 bgp = lazy_group(
     "bgp",
@@ -13,4 +13,7 @@ bgp = lazy_group(
     {
         "topology": ("calicoctl.commands.bgp.topology:topology", "Show who peers with whom."),
     },
+)
+bgp.epilog = examples(
+    "calicoctl bgp topology",
 )

@@ -9,11 +9,17 @@ import asyncio
 
 import click
 
-from calicoctl.cli import datastore_options
+from calicoctl.cli import datastore_options, examples
 from calicoctl.commands.resources.common import options_of
 
 
-@click.command("topology")
+@click.command(
+    "topology",
+    epilog=examples(
+        "calicoctl bgp topology",
+        "calicoctl bgp topology -o svg > topology.svg",
+    ),
+)
 @click.option(
     "-o",
     "--output",

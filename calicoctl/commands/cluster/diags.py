@@ -6,7 +6,7 @@ import re
 
 import click
 
-from calicoctl.cli import datastore_options
+from calicoctl.cli import datastore_options, examples
 
 _SINCE = re.compile(r"(\d+(\.\d+)?(ms|s|m|h))+|0")
 
@@ -17,7 +17,13 @@ def _since(ctx: click.Context, parameter: click.Parameter, text: str) -> str:
     return "" if text == "0" else text
 
 
-@click.command("diags")
+@click.command(
+    "diags",
+    epilog=examples(
+        "calicoctl cluster diags",
+        "calicoctl cluster diags --since 1h --focus-nodes node1,node2",
+    ),
+)
 @click.option("--since", default="", metavar="DURATION", callback=_since, help="Logs since then.")
 @click.option(
     "--max-logs",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from calicoctl.cli import lazy_group
+from calicoctl.cli import examples, lazy_group
 
 cluster = lazy_group(
     "cluster",
@@ -13,4 +13,7 @@ cluster = lazy_group(
             "Gather what is needed to help a cluster.",
         ),
     },
+)
+cluster.epilog = examples(
+    "calicoctl cluster diags -o bundle.tar.gz",
 )

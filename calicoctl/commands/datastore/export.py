@@ -11,7 +11,7 @@ import os
 import click
 
 from calicoctl import datastream, exporting
-from calicoctl.cli import datastore_options
+from calicoctl.cli import datastore_options, examples
 from calicoctl.commands.resources.common import options_of
 from calicoctl.output import tree
 from calicoctl.session import CLUSTER, Options, datastore
@@ -21,7 +21,12 @@ from libcalico.errors import InvalidValue, MuslinError
 from libcalico.model.keys import IPAMConfigKey
 
 
-@click.command("export")
+@click.command(
+    "export",
+    epilog=examples(
+        "calicoctl datastore migrate export > export.yaml",
+    ),
+)
 @datastore_options
 def export(config: str | None, context: str, allow_version_mismatch: bool) -> None:
     """Write what an etcd datastore holds to standard output, for `import`.

@@ -14,7 +14,7 @@ import click
 from msgspec.structs import replace
 
 from calicoctl import datastream, documents
-from calicoctl.cli import datastore_options
+from calicoctl.cli import datastore_options, examples
 from calicoctl.commands.resources.common import options_of
 from calicoctl.session import CLUSTER, Options, datastore
 from libcalico import apiconfig
@@ -29,7 +29,12 @@ _MADE_AT_START = frozenset(
 _OF_KUBERNETES = ("knp.default.", "kcnp.")
 
 
-@click.command("import")
+@click.command(
+    "import",
+    epilog=examples(
+        "calicoctl -c kubernetes.cfg datastore migrate import -f export.yaml",
+    ),
+)
 @click.option("-f", "--filename", required=True, metavar="FILE", help="The export; - for stdin.")
 @datastore_options
 def import_(filename: str, config: str | None, context: str, allow_version_mismatch: bool) -> None:

@@ -12,7 +12,7 @@ import asyncio
 import click
 from msgspec.structs import replace
 
-from calicoctl.cli import datastore_options
+from calicoctl.cli import datastore_options, examples
 from calicoctl.commands.resources.common import options_of
 from calicoctl.session import CLUSTER, Options, datastore
 from libcalico.clusterinfo import ensure_initialized
@@ -22,7 +22,12 @@ from libcalico.errors import MuslinError
 ATTEMPTS = 5
 
 
-@click.command("lock")
+@click.command(
+    "lock",
+    epilog=examples(
+        "calicoctl datastore migrate lock",
+    ),
+)
 @datastore_options
 def lock(config: str | None, context: str, allow_version_mismatch: bool) -> None:
     """Lock the datastore: pods can neither start nor stop until it is unlocked."""
@@ -30,7 +35,12 @@ def lock(config: str | None, context: str, allow_version_mismatch: bool) -> None
     click.echo("Datastore locked.")
 
 
-@click.command("unlock")
+@click.command(
+    "unlock",
+    epilog=examples(
+        "calicoctl datastore migrate unlock",
+    ),
+)
 @datastore_options
 def unlock(config: str | None, context: str, allow_version_mismatch: bool) -> None:
     """Unlock the datastore."""

@@ -12,7 +12,7 @@ import asyncio
 
 import click
 
-from calicoctl.cli import datastore_options
+from calicoctl.cli import datastore_options, examples
 from calicoctl.commands.resources.common import options_of
 from calicoctl.session import Options, datastore
 from libcalico.datastore.interface import (
@@ -32,7 +32,12 @@ from libcalico.model.resources.policy import OLD_PREFIX, TIERED_KINDS
 ATTEMPTS = 5
 
 
-@click.command("migrate-policy-names")
+@click.command(
+    "migrate-policy-names",
+    epilog=examples(
+        "calicoctl datastore migrate-policy-names",
+    ),
+)
 @datastore_options
 def migrate_policy_names(config: str | None, context: str, allow_version_mismatch: bool) -> None:
     """Move policies that lie under `default.NAME` to their own name; safe to run again."""

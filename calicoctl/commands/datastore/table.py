@@ -5,7 +5,7 @@ Tested in tests/calicoctl/test_completion.py.
 
 from __future__ import annotations
 
-from calicoctl.cli import lazy_group
+from calicoctl.cli import examples, lazy_group
 
 migrate = lazy_group(
     "migrate",
@@ -37,4 +37,12 @@ datastore = lazy_group(
             "Rename the keys of policies that an older release wrote.",
         ),
     },
+)
+migrate.epilog = examples(
+    "calicoctl datastore migrate lock",
+    "calicoctl datastore migrate export > export.yaml",
+)
+datastore.epilog = examples(
+    "calicoctl datastore migrate export > export.yaml",
+    "calicoctl datastore migrate-policy-names",
 )

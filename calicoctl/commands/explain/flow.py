@@ -9,12 +9,20 @@ import asyncio
 
 import click
 
-from calicoctl.cli import datastore_options
-from calicoctl.commands.resources.common import options_of
+from calicoctl.cli import DIFFERS, EXIT_CODE, datastore_options, examples
+from calicoctl.commands.resources.common import echo, options_of
 from libcalico.errors import MuslinError
 
 
-@click.command("flow")
+@click.command(
+    "flow",
+    epilog=examples(
+        "calicoctl explain shop/web-1 shop/db-0 --proto tcp --port 5432",
+        "calicoctl explain node:node1 10.65.0.7 --port 80",
+        "# As root on the node of one of the two: does the kernel do so?",
+        "calicoctl explain shop/web-1 shop/db-0 --port 5432 --live",
+    ),
+)
 @click.argument("source", metavar="SRC")
 @click.argument("destination", metavar="DST")
 @click.option(
@@ -65,6 +73,7 @@ from libcalico.errors import MuslinError
     default="text",
     help="Form of the answer: text for people, or one JSON object.",
 )
+@EXIT_CODE
 @datastore_options
 def flow(
     source: str,
@@ -78,6 +87,7 @@ def flow(
     namespace: str,
     live: bool,
     output: str,
+    exit_code: bool,
     config: str | None,
     context: str,
     allow_version_mismatch: bool,
@@ -86,7 +96,8 @@ def flow(
 
     SRC and DST are each NAMESPACE/POD, a pod's name, an address, node:NAME, or the name of a
     host endpoint (hep:NAME where that may be taken for a pod). Exit status 0 whether the packet is
-    allowed or denied; 1 where --live finds that the node differs from the datastore.
+    allowed or denied, unless --exit-code asks for 2 if any of it is denied; 1 where --live finds
+    that the node differs from the datastore.
     """
     from calicoctl.explaining import asking, reading
 
@@ -107,6 +118,8 @@ def flow(
     if output == "json":
         click.echo(asking.as_json(result, node_answer))
     else:
-        click.echo(asking.as_text(result, node_answer), nl=False)
+        echo(asking.as_text(result, node_answer), "verdicts")
     if node_answer is not None and (complaint := asking.complaint(node_answer)):
         raise MuslinError(complaint)
+    if exit_code and not all(answer.explanation.allowed for answer in result.answers):
+        raise click.exceptions.Exit(DIFFERS)

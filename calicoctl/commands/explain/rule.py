@@ -9,11 +9,17 @@ import asyncio
 
 import click
 
-from calicoctl.cli import datastore_options
+from calicoctl.cli import datastore_options, examples
 from calicoctl.commands.resources.common import options_of
 
 
-@click.command("rule")
+@click.command(
+    "rule",
+    epilog=examples(
+        "calicoctl explain rule cali-pi-np/shop/web:3",
+        "calicoctl explain rule filter-cali-tw-cali12ab34cd",
+    ),
+)
 @click.argument("chain", metavar="CHAIN[:N]")
 @click.option(
     "--ip-version",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import click
 
-from calicoctl.cli import LazyGroup
+from calicoctl.cli import LazyGroup, examples
 
 _TABLE = {
     "flow": (
@@ -38,4 +38,8 @@ explain = _Explain(
     "calicoctl explain SRC DST [--proto tcp --port 80]: who decides about a packet from SRC to"
     " DST, each NAMESPACE/POD, an address, node:NAME, or a host endpoint.\n\n"
     "calicoctl explain rule CHAIN[:N]: what a chain or rule of the kernel stands for.",
+)
+explain.epilog = examples(
+    "calicoctl explain shop/web-1 shop/db-0 --proto tcp --port 5432",
+    "calicoctl explain rule cali-pi-np/shop/web:3",
 )

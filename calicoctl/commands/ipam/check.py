@@ -2,13 +2,15 @@
 
 The lines are Calico's, as far as scripts read them (docs/reference/data-model.md#calicoctl-ipam);
 classes of problems that Calico does not look for follow under headings of their own. Exit code 0
-also when problems were found: they are a finding, not a failure. Tested in
+also when problems were found: they are a finding, not a failure, unless `--exit-code` asks for 2
+then. Tested in
 `tests/calicoctl/test_ipam.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import Counter
 from pathlib import Path
 from statistics import median_high
@@ -16,8 +18,8 @@ from statistics import median_high
 import click
 
 from calicoctl import versions
-from calicoctl.cli import datastore_options
-from calicoctl.commands.resources.common import options_of
+from calicoctl.cli import DIFFERS, EXIT_CODE, datastore_options, examples
+from calicoctl.commands.resources.common import echo, options_of
 from calicoctl.session import Options, datastore
 from ipam.admin import check as checks
 from ipam.admin import report as reports
@@ -25,6 +27,7 @@ from ipam.admin.check import Kind, Report, attributes_text
 from ipam.records import snapshot as snapshots
 from ipam.records.snapshot import Snapshot
 from libcalico.errors import MuslinError
+from libcalico.process.progress import Progress
 
 TOP_NODES = 20
 OTHER_SCANS = (
@@ -41,7 +44,14 @@ OTHER_SCANS = (
 )
 
 
-@click.command("check")
+@click.command(
+    "check",
+    epilog=examples(
+        "calicoctl ipam check",
+        "calicoctl ipam check --show-problem-ips -o report.json",
+        "calicoctl ipam check --exit-code > check.txt || echo look at check.txt",
+    ),
+)
 @click.option("--show-all-ips", is_flag=True, help="Print every address that is checked.")
 @click.option("--show-problem-ips", is_flag=True, help="Print every address with a problem.")
 @click.option(
@@ -52,12 +62,14 @@ OTHER_SCANS = (
     type=click.Path(dir_okay=False),
     help="Write a report that `ipam release --from-report` reads.",
 )
+@EXIT_CODE
 @click.option("--kubeconfig", default=None, metavar="FILE", help="Look up services there.")
 @datastore_options
 def check(
     show_all_ips: bool,
     show_problem_ips: bool,
     output: str | None,
+    exit_code: bool,
     kubeconfig: str | None,
     config: str | None,
     context: str,
@@ -70,28 +82,37 @@ def check(
             " Without it, addresses of load-balancer services are taken to be in use"
         )
     options = options_of(config, allow_version_mismatch, context)
-    asyncio.run(_check(options, show_all_ips, show_all_ips or show_problem_ips, output))
+    show = show_all_ips or show_problem_ips
+    problems = asyncio.run(_check(options, show_all_ips, show, output))
+    if exit_code and problems:
+        raise click.exceptions.Exit(DIFFERS)
 
 
-async def _check(options: Options, show_all: bool, show_problems: bool, output: str | None) -> None:
+async def _check(options: Options, show_all: bool, show_problems: bool, output: str | None) -> int:
     click.echo("Checking IPAM for inconsistencies...\n")
-    async with datastore(options) as store:
-        cluster = await reports.read_cluster(store)
-        snapshot = await snapshots.read(store)
-        report = checks.check(snapshot)
-        if report.problems and not cluster.locked:
-            # A living cluster changes while it is read: what was there twice is there.
+    sys.stdout.flush()
+    with Progress("ipam check") as progress:
+        async with datastore(options) as store:
+            progress.begin("reading the datastore")
+            cluster = await reports.read_cluster(store)
             snapshot = await snapshots.read(store)
-            report = checks.confirmed(report, checks.check(snapshot))
+            progress.begin("comparing the records")
+            report = checks.check(snapshot)
+            if report.problems and not cluster.locked:
+                # A living cluster changes while it is read: what was there twice is there.
+                progress.begin("reading once more what has problems")
+                snapshot = await snapshots.read(store)
+                report = checks.confirmed(report, checks.check(snapshot))
     _loaded(snapshot, report, show_all)
     _scans(report, show_problems, show_all)
-    click.echo(f"Check complete; found {len(report.problems)} problems.")
+    echo(f"Check complete; found {len(report.problems)} problems.\n", "findings")
     if output is not None:
         file = reports.build(report, cluster, versions.CALICO, snapshot.handle_revisions)
         try:
             Path(output).write_bytes(reports.encode(file))
         except OSError as error:
             raise MuslinError(f"cannot write the report {output}: {error.strerror}") from error
+    return len(report.problems)
 
 
 def _loaded(snapshot: Snapshot, report: Report, show_all: bool) -> None:

@@ -11,7 +11,7 @@ import asyncio
 import click
 from msgspec.structs import replace
 
-from calicoctl.cli import datastore_options
+from calicoctl.cli import datastore_options, examples
 from calicoctl.commands.resources.common import options_of
 from calicoctl.session import Options, datastore
 from ipam.admin.library import change_config
@@ -21,7 +21,13 @@ TRUE = ("1", "t", "true")
 FALSE = ("0", "f", "false")
 
 
-@click.command("configure")
+@click.command(
+    "configure",
+    epilog=examples(
+        "calicoctl ipam configure --strictaffinity true",
+        "calicoctl ipam configure --max-blocks-per-host 8",
+    ),
+)
 @click.option(
     "--strictaffinity",
     "strict",

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import click
 
 from calicoctl import borders
-from calicoctl.cli import datastore_options
+from calicoctl.cli import completed_by, datastore_options, examples
 from calicoctl.commands.resources.common import options_of
 from calicoctl.session import Options, datastore
 from ipam.admin import migrate as moving
@@ -40,11 +40,37 @@ class Migration:
     wait: float
 
 
-@click.command("migrate")
-@click.option("--from", "old", required=True, metavar="POOL", help="The pool to empty.")
-@click.option("--to", "new", required=True, metavar="POOL", help="The pool to fill.")
+@click.command(
+    "migrate",
+    epilog=examples(
+        "calicoctl ipam migrate --from old-pool --to new-pool --dry-run",
+        "calicoctl ipam migrate --from old-pool --to new-pool --wait 10m --delete",
+    ),
+)
+@click.option(
+    "--from",
+    "old",
+    required=True,
+    shell_complete=completed_by("of_pools"),
+    metavar="POOL",
+    help="The pool to empty.",
+)
+@click.option(
+    "--to",
+    "new",
+    required=True,
+    shell_complete=completed_by("of_pools"),
+    metavar="POOL",
+    help="The pool to fill.",
+)
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
-@click.option("--node", default="", metavar="NODE", help="Look at this node only.")
+@click.option(
+    "--node",
+    default="",
+    shell_complete=completed_by("of_nodes"),
+    metavar="NODE",
+    help="Look at this node only.",
+)
 @click.option("--delete", is_flag=True, help="Delete the old pool once it is empty.")
 @click.option("--abort", is_flag=True, help="Enable the old pool again; moved pods stay.")
 @click.option(

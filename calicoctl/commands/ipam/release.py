@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from calicoctl import versions
-from calicoctl.cli import datastore_options
+from calicoctl.cli import datastore_options, examples
 from calicoctl.commands.ipam.show import parse_ip
 from calicoctl.commands.resources.common import options_of
 from calicoctl.session import Options, datastore
@@ -23,7 +23,16 @@ from ipam.records.blocks import IPAddress
 from libcalico.errors import MuslinError
 
 
-@click.command("release")
+@click.command(
+    "release",
+    epilog=examples(
+        "calicoctl ipam release --ip 10.65.0.7",
+        "# What two reports agree on, while nothing changes:",
+        "calicoctl datastore migrate lock",
+        "calicoctl ipam release --from-report old.json --from-report new.json",
+        "calicoctl datastore migrate unlock",
+    ),
+)
 @click.option("--ip", default=None, metavar="IP", help="The address to release.")
 @click.option(
     "--from-report",

@@ -12,7 +12,7 @@ from ipaddress import ip_address
 import click
 
 from calicoctl import borders
-from calicoctl.cli import datastore_options
+from calicoctl.cli import datastore_options, examples
 from calicoctl.commands.resources.common import options_of
 from calicoctl.session import Options, datastore
 from ipam.admin.usage import (
@@ -34,7 +34,14 @@ HEADINGS = ("GROUPING", "CIDR", "IPS TOTAL", "IPS IN USE", "IPS RESERVED", "IPS 
 BORROWED = ("IP", "BORROWING-NODE", "BLOCK", "BLOCK OWNER", "TYPE", "ALLOCATED-TO")
 
 
-@click.command("show")
+@click.command(
+    "show",
+    epilog=examples(
+        "calicoctl ipam show --show-blocks",
+        "calicoctl ipam show --ip 10.65.0.7",
+        "calicoctl ipam show --show-borrowed",
+    ),
+)
 @click.option("--ip", default=None, metavar="IP", help="Who holds this address.")
 @click.option("--show-blocks", is_flag=True, help="Also the blocks of each pool.")
 @click.option("--show-borrowed", is_flag=True, help="The addresses lent to other nodes.")

@@ -10,7 +10,7 @@ from ipaddress import ip_network
 
 import click
 
-from calicoctl.cli import datastore_options
+from calicoctl.cli import completed_by, datastore_options, examples
 from calicoctl.commands.resources.common import options_of
 from calicoctl.session import Options, datastore
 from ipam.admin import split as splitting
@@ -22,10 +22,21 @@ from libcalico.model.keys import ResourceKey
 from libcalico.pools import network_of
 
 
-@click.command("split")
+@click.command(
+    "split",
+    epilog=examples(
+        "calicoctl ipam split 4 --name default-ipv4-ippool",
+    ),
+)
 @click.argument("number", metavar="NUMBER")
 @click.option("--cidr", default=None, metavar="CIDR", help="CIDR of the pool.")
-@click.option("--name", default=None, metavar="NAME", help="Name of the pool.")
+@click.option(
+    "--name",
+    default=None,
+    shell_complete=completed_by("of_pools"),
+    metavar="NAME",
+    help="Name of the pool.",
+)
 @datastore_options
 def split(
     number: str,

@@ -5,7 +5,7 @@ Tested in tests/calicoctl/test_completion.py.
 
 from __future__ import annotations
 
-from calicoctl.cli import lazy_group
+from calicoctl.cli import examples, lazy_group
 
 ipam = lazy_group(
     "ipam",
@@ -24,4 +24,8 @@ ipam = lazy_group(
             "Move the pods of one pool to another.",
         ),
     },
+)
+ipam.epilog = examples(
+    "calicoctl ipam show",
+    "calicoctl ipam check --show-problem-ips",
 )

@@ -5,7 +5,7 @@ Tested in tests/calicoctl/test_bgp_plan.py.
 
 from __future__ import annotations
 
-from calicoctl.cli import lazy_group
+from calicoctl.cli import examples, lazy_group
 
 node_bgp = lazy_group(
     "bgp",
@@ -24,4 +24,8 @@ node_bgp = lazy_group(
             "Make a node's routes what they were before a drain.",
         ),
     },
+)
+node_bgp.epilog = examples(
+    "calicoctl node bgp plan -f peers.yaml",
+    "calicoctl node bgp drain node1",
 )

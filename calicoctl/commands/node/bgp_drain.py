@@ -10,7 +10,7 @@ import asyncio
 import click
 from msgspec.structs import replace
 
-from calicoctl.cli import datastore_options
+from calicoctl.cli import completed_by, datastore_options, examples
 from calicoctl.client import Client
 from calicoctl.commands.resources.common import options_of
 from calicoctl.session import Options, datastore
@@ -18,8 +18,13 @@ from libcalico.model.keys import ResourceKey
 from libcalico.model.kinds import Resource
 
 
-@click.command("drain")
-@click.argument("node")
+@click.command(
+    "drain",
+    epilog=examples(
+        "calicoctl node bgp drain node1",
+    ),
+)
+@click.argument("node", shell_complete=completed_by("of_nodes"))
 @datastore_options
 def drain(node: str, config: str | None, context: str, allow_version_mismatch: bool) -> None:
     """Make the routes of NODE the last choice everywhere, before work on it.
@@ -33,8 +38,13 @@ def drain(node: str, config: str | None, context: str, allow_version_mismatch: b
     )
 
 
-@click.command("undrain")
-@click.argument("node")
+@click.command(
+    "undrain",
+    epilog=examples(
+        "calicoctl node bgp undrain node1",
+    ),
+)
+@click.argument("node", shell_complete=completed_by("of_nodes"))
 @datastore_options
 def undrain(node: str, config: str | None, context: str, allow_version_mismatch: bool) -> None:
     """Make the routes of NODE what they were before `drain`."""

@@ -7,10 +7,16 @@ from __future__ import annotations
 
 import click
 
-from calicoctl.cli import common_options
+from calicoctl.cli import common_options, config_option, examples
 
 
-@click.command("checksystem")
+@click.command(
+    "checksystem",
+    epilog=examples(
+        "calicoctl node checksystem",
+        "calicoctl node checksystem --offline -o json",
+    ),
+)
 @click.option(
     "-f",
     "--kernel-config",
@@ -18,7 +24,7 @@ from calicoctl.cli import common_options
     type=click.Path(),
     help="Kernel configuration to find built-in modules in (plain or gzip).",
 )
-@click.option("-c", "--config", metavar="FILE", type=click.Path(), help="Connection settings.")
+@config_option
 @click.option(
     "-o",
     "--output",

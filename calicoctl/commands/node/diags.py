@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import click
 
-from calicoctl.cli import common_options
+from calicoctl.cli import common_options, config_option, examples
 
 
-@click.command("diags")
+@click.command(
+    "diags",
+    epilog=examples(
+        "calicoctl node diags",
+        "calicoctl node diags -o node1.tar.gz",
+    ),
+)
 @click.option("--log-dir", default="/var/log/calico", show_default=True, help="Where logs lie.")
 @click.option(
     "-o", "--output", metavar="FILE", type=click.Path(), help="The archive; a new file by default."
 )
-@click.option("-c", "--config", metavar="FILE", type=click.Path(), help="Connection settings.")
+@config_option
 @common_options
 def diags(log_dir: str, output: str | None, config: str | None) -> None:
     """Gather logs, routes, rules, sets, status and the datastore's objects in one archive.

@@ -9,10 +9,16 @@ import asyncio
 
 import click
 
-from calicoctl.cli import common_options
+from calicoctl.cli import common_options, examples
 
 
-@click.command("drops")
+@click.command(
+    "drops",
+    epilog=examples(
+        "calicoctl node drops",
+        "calicoctl node drops --follow --namespace shop",
+    ),
+)
 @click.option(
     "-f",
     "--follow",

@@ -7,12 +7,18 @@ from __future__ import annotations
 
 import click
 
-from calicoctl.cli import common_options
+from calicoctl.cli import common_options, config_option, examples
 
 _METHODS = "first-found, can-reach=HOST, interface=REGEX,..., skip-interface=REGEX,..."
 
 
-@click.command("run")
+@click.command(
+    "run",
+    epilog=examples(
+        "calicoctl node run --ip autodetect --ip-autodetection-method can-reach=10.0.0.1",
+        "calicoctl node run --node-image docker.io/calico/node:v3.32.1 --dryrun",
+    ),
+)
 @click.option("--name", default="", help="The node's name; the host name by default.")
 @click.option("--ip", default="", help="IPv4 address of the node, with or without its mask.")
 @click.option("--ip6", default="", help="IPv6 address of the node.")
@@ -36,7 +42,7 @@ _METHODS = "first-found, can-reach=HOST, interface=REGEX,..., skip-interface=REG
 @click.option("--init-system", is_flag=True, help="Stay in the foreground for a service manager.")
 @click.option("--no-default-ippools", is_flag=True, help="Make no address pools.")
 @click.option("--felix-config", default="", metavar="FILE", help="Felix's configuration file.")
-@click.option("-c", "--config", metavar="FILE", type=click.Path(), help="Connection settings.")
+@config_option
 @common_options
 def run(
     name: str,

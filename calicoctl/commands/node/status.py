@@ -7,10 +7,16 @@ from __future__ import annotations
 
 import click
 
-from calicoctl.cli import common_options
+from calicoctl.cli import common_options, examples
 
 
-@click.command("status")
+@click.command(
+    "status",
+    epilog=examples(
+        "calicoctl node status",
+        "calicoctl node status -o wide",
+    ),
+)
 @click.option(
     "-o",
     "--output",
@@ -26,6 +32,7 @@ def status(output: str) -> None:
     Below the tables stands why a session does not come up, and what to do. Exit status 1 when
     the node's agent does not run.
     """
+    from calicoctl.commands.resources.common import echo
     from calicoctl.node import report
 
     node_report = report.gather()
@@ -39,4 +46,4 @@ def status(output: str) -> None:
         if not node_report.running:
             raise click.exceptions.Exit(1)
         return
-    click.echo(report.as_text(node_report, wide=output == "wide"), nl=False)
+    echo(report.as_text(node_report, wide=output == "wide"), "status")

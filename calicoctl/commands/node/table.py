@@ -5,7 +5,7 @@ Tested in tests/calicoctl/test_completion.py.
 
 from __future__ import annotations
 
-from calicoctl.cli import lazy_group
+from calicoctl.cli import examples, lazy_group
 
 node = lazy_group(
     "node",
@@ -24,4 +24,8 @@ node = lazy_group(
             "Check what this machine must have to be a node.",
         ),
     },
+)
+node.epilog = examples(
+    "calicoctl node status",
+    "calicoctl node checksystem",
 )

@@ -5,7 +5,7 @@ Tested in tests/calicoctl/test_completion.py.
 
 from __future__ import annotations
 
-from calicoctl.cli import lazy_group
+from calicoctl.cli import examples, lazy_group
 
 policy = lazy_group(
     "policy",
@@ -16,4 +16,7 @@ policy = lazy_group(
             "Tell which flows would change verdict if a file were applied.",
         ),
     },
+)
+policy.epilog = examples(
+    "calicoctl policy plan -f policy.yaml",
 )

@@ -5,6 +5,8 @@ Tested in tests/calicoctl/test_commands.py.
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -18,6 +20,7 @@ from calicoctl.outcome import Outcome
 from calicoctl.session import Options
 from libcalico.datastore.interface import Datastore
 from libcalico.errors import DatastoreUnavailable, InvalidValue, MuslinError
+from libcalico.model.base.meta import API_VERSION
 from libcalico.model.keys import ResourceKey
 from libcalico.model.kinds import KINDS, Resource, key_of
 
@@ -36,6 +39,18 @@ class KindType(click.ParamType[str]):
         """The kinds that begin so, as Calico writes their plurals."""
         word = incomplete.lower()
         return [CompletionItem(name) for name in aliases.plurals() if name.startswith(word)]
+
+
+def echo(text: str, palette: str) -> None:
+    """Print a finished text, in the colours of `palette` where they are wanted."""
+    chosen = click.get_current_context().color
+    terminal = sys.stdout.isatty()
+    if chosen or (chosen is None and terminal):
+        from calicoctl.terminal import colour
+
+        if chosen or colour.expected(terminal, os.environ):
+            text = colour.painted(text, palette)
+    click.echo(text, nl=False)
 
 
 def options_of(config: str | None, allow_version_mismatch: bool, context: str = "") -> Options:
@@ -101,11 +116,26 @@ def keys_of(kind: str, names: Sequence[str], namespace: str) -> list[ResourceKey
     return [ResourceKey(kind, name) for name in names]
 
 
+def keys_of_words(words: Sequence[str], namespace: str) -> list[ResourceKey]:
+    """The keys of `KIND/NAME ...`, as `get -o name` prints them; raises `UsageError`."""
+    keys: list[ResourceKey] = []
+    for word in words:
+        kind, slash, name = word.partition("/")
+        if not slash:
+            raise click.UsageError(f"{word!r}: write each as KIND/NAME, or KIND NAME...")
+        group = kind.lower().removesuffix(f".{API_VERSION.partition('/')[0]}")
+        keys += keys_of(aliases.kind_of(group), [name], namespace)
+    return keys
+
+
 def kind_argument(kind: str | None, filename: str | None) -> str | None:
-    """The kind of `KIND`, None when `-f` is given; raises `UsageError` for none or both."""
+    """The kind of `KIND`, None when `-f` or `KIND/NAME` is given.
+
+    Raises `UsageError` for none or both.
+    """
     if (kind is None) == (filename is None):
         raise click.UsageError("give either --filename or KIND [NAME]...")
-    return None if kind is None else aliases.kind_of(kind)
+    return None if kind is None or "/" in kind else aliases.kind_of(kind)
 
 
 def require_in_force(key: ResourceKey, stored: Resource) -> None:

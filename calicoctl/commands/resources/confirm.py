@@ -14,9 +14,14 @@ import click
 from msgspec.structs import replace
 
 from calicoctl import aliases
-from calicoctl.cli import datastore_options
+from calicoctl.cli import completed_by, datastore_options, examples
 from calicoctl.client import Client
-from calicoctl.commands.resources.common import KindType, keys_of, options_of, require_in_force
+from calicoctl.commands.resources.common import (
+    KindType,
+    keys_of,
+    options_of,
+    require_in_force,
+)
 from calicoctl.session import Options, datastore
 from libcalico import commit_confirmed
 from libcalico.datastore.interface import Datastore, Entry, Selection
@@ -25,11 +30,24 @@ from libcalico.model.keys import ResourceKey
 from libcalico.model.kinds import Resource
 
 
-@click.command("confirm")
+@click.command(
+    "confirm",
+    epilog=examples(
+        "calicoctl confirm",
+        "calicoctl confirm globalnetworkpolicy deny-all --revert",
+    ),
+)
 @click.argument("kind", type=KindType(), required=False)
-@click.argument("names", metavar="[NAME]...", nargs=-1)
+@click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=completed_by("of_resources"))
 @click.option("--revert", is_flag=True, help="Store the version before again instead.")
-@click.option("-n", "--namespace", default="", metavar="NS", help="Namespace of the resources.")
+@click.option(
+    "-n",
+    "--namespace",
+    default="",
+    metavar="NS",
+    help="Namespace of the resources.",
+    shell_complete=completed_by("of_namespaces"),
+)
 @datastore_options
 def confirm(
     kind: str | None,

@@ -20,7 +20,7 @@ import click
 from msgspec.structs import replace
 
 from calicoctl import yamltext
-from calicoctl.cli import common_options
+from calicoctl.cli import common_options, examples
 from calicoctl.documents import inside, opened, read_texts, resource_of
 from calicoctl.output import json_text
 from libcalico import conversion
@@ -39,7 +39,13 @@ _PREFIXES = {
 """What stands before the names of policies that were made of Kubernetes' own."""
 
 
-@click.command("convert")
+@click.command(
+    "convert",
+    epilog=examples(
+        "calicoctl convert -f networkpolicy.yaml -o json",
+        "kubectl get networkpolicies -A -o yaml | calicoctl convert -f - > policies.yaml",
+    ),
+)
 @click.option(
     "-f",
     "--filename",

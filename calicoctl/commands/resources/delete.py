@@ -10,12 +10,13 @@ from collections.abc import Sequence
 
 import click
 
-from calicoctl.cli import datastore_options, file_options
+from calicoctl.cli import completed_by, datastore_options, examples, file_options
 from calicoctl.client import Client
 from calicoctl.commands.resources.common import (
     KindType,
     documents_of,
     keys_of,
+    keys_of_words,
     kind_argument,
     options_of,
     renamed_of,
@@ -32,9 +33,16 @@ Target = tuple[ResourceKey, str]
 """A key and, where the file gives one, the version that it must have."""
 
 
-@click.command("delete")
+@click.command(
+    "delete",
+    epilog=examples(
+        "calicoctl delete bgppeer rack1-tor",
+        "calicoctl delete networkpolicy web db -n shop",
+        "calicoctl delete -f policy.yaml --skip-not-exists",
+    ),
+)
 @click.argument("kind", required=False, type=KindType())
-@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=completed_by("of_resources"))
 @file_options
 @click.option("-s", "--skip-not-exists", is_flag=True, help="A missing resource is no error.")
 @datastore_options
@@ -53,11 +61,17 @@ def delete(
     """Delete resources by file, or by KIND and NAMES."""
     options = options_of(config, allow_version_mismatch, context)
     known = kind_argument(kind, filename)
+    targets: list[Target]
+    legacy: list[Resource] = []
     if known is not None:
-        targets: list[Target] = [(key, "") for key in keys_of(known, names, namespace)]
+        targets = [(key, "") for key in keys_of(known, names, namespace)]
         if not targets:
-            raise MuslinError("resource name may not be empty")
-        legacy = []
+            raise MuslinError(
+                "resource name may not be empty: name what to delete, as in"
+                f" calicoctl delete {known.lower()} NAME"
+            )
+    elif kind is not None:
+        targets = [(key, "") for key in keys_of_words((kind, *names), namespace)]
     else:
         documents = documents_of(str(filename), recursive, skip_empty)
         resources = [prepare(document.resource, namespace) for document in documents]

@@ -11,9 +11,14 @@ import click
 from msgspec.structs import replace
 
 from calicoctl import aliases
-from calicoctl.cli import datastore_options
+from calicoctl.cli import completed_by, datastore_options, examples
 from calicoctl.client import Client
-from calicoctl.commands.resources.common import KindType, keys_of, options_of, require_in_force
+from calicoctl.commands.resources.common import (
+    KindType,
+    keys_of,
+    options_of,
+    require_in_force,
+)
 from calicoctl.session import Options, datastore
 from libcalico.errors import MuslinError
 from libcalico.model.keys import ResourceKey
@@ -21,13 +26,27 @@ from libcalico.model.kinds import Resource
 from libcalico.model.validation.validate import problems
 
 
-@click.command("label")
+@click.command(
+    "label",
+    epilog=examples(
+        "calicoctl label nodes node1 rack=r1",
+        "calicoctl label nodes node1 rack=r2 --overwrite",
+        "calicoctl label nodes node1 rack --remove",
+    ),
+)
 @click.argument("kind", type=KindType())
-@click.argument("name")
+@click.argument("name", shell_complete=completed_by("of_resources"))
 @click.argument("label", metavar="KEY=VALUE|KEY")
 @click.option("--overwrite", is_flag=True, help="Replace a value that is there.")
 @click.option("--remove", is_flag=True, help="Remove the label KEY.")
-@click.option("-n", "--namespace", default="", metavar="NS", help="Namespace of the resource.")
+@click.option(
+    "-n",
+    "--namespace",
+    default="",
+    metavar="NS",
+    help="Namespace of the resource.",
+    shell_complete=completed_by("of_namespaces"),
+)
 @datastore_options
 def label(
     kind: str,
@@ -53,6 +72,8 @@ def parsed(text: str, overwrite: bool, remove: bool) -> tuple[str, str | None]:
     key, equals, value = text.partition("=")
     if remove and overwrite:
         raise click.UsageError("give either --remove or --overwrite")
+    if not key:
+        raise click.UsageError(f"{text!r}: the label's key is empty")
     if remove:
         if equals:
             raise click.UsageError(f"--remove takes the label's key alone, not {text!r}")

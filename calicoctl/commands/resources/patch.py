@@ -12,12 +12,17 @@ import click
 
 from calicoctl import aliases, yamltext
 from calicoctl.checked import ACCEPT_UNENFORCED, complaints
-from calicoctl.cli import datastore_options
+from calicoctl.cli import completed_by, datastore_options, examples
 from calicoctl.client import Client
-from calicoctl.commands.resources.common import KindType, keys_of, options_of, require_in_force
+from calicoctl.commands.resources.common import (
+    KindType,
+    keys_of,
+    options_of,
+    require_in_force,
+)
 from calicoctl.session import Options, datastore
 from calicoctl.strategic import merged
-from libcalico.errors import DatastoreUnavailable, MuslinError
+from libcalico.errors import DatastoreUnavailable, InvalidValue, MuslinError
 from libcalico.model.codec import resource_from_tree, shown_value
 from libcalico.model.defaults import apply_defaults
 from libcalico.model.keys import ResourceKey
@@ -39,9 +44,15 @@ NOT_OURS = (
 gives out no address any more."""
 
 
-@click.command("patch")
+@click.command(
+    "patch",
+    epilog=examples(
+        'calicoctl patch ippool default-ipv4-ippool -p \'{"spec": {"natOutgoing": true}}\'',
+        'calicoctl patch node node1 -p \'{"spec": {"bgp": {"asNumber": 64513}}}\'',
+    ),
+)
 @click.argument("kind", type=KindType())
-@click.argument("name")
+@click.argument("name", shell_complete=completed_by("of_resources"))
 @click.option("-p", "--patch", "text", required=True, metavar="PATCH", help="JSON or YAML.")
 @click.option(
     "-t",
@@ -52,7 +63,14 @@ gives out no address any more."""
     type=click.Choice(TYPES, case_sensitive=False),
     help="strategic, json or merge; a strategic merge is what is applied.",
 )
-@click.option("-n", "--namespace", default="", metavar="NS", help="Namespace of the resource.")
+@click.option(
+    "-n",
+    "--namespace",
+    default="",
+    metavar="NS",
+    help="Namespace of the resource.",
+    shell_complete=completed_by("of_namespaces"),
+)
 @ACCEPT_UNENFORCED
 @datastore_options
 def patch(
@@ -119,7 +137,14 @@ def patched(
     for field in NOT_OURS:
         if _metadata(tree).get(field) != _metadata(before).get(field):
             raise MuslinError(f"metadata.{field}: a patch cannot change it")
-    resource = apply_defaults(resource_from_tree(tree, strict=True))
+    try:
+        resource = apply_defaults(resource_from_tree(tree, strict=True))
+    except InvalidValue as error:
+        if not error.rule.endswith("no such field"):
+            raise
+        from calicoctl.terminal import suggesting
+
+        raise MuslinError(f"{error}{suggesting.of_field(type(stored), error.field)}") from None
     wrong = complaints(resource, accept_unenforced)
     if wrong:
         raise MuslinError("; ".join(str(one) for one in wrong))

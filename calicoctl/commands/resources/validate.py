@@ -8,12 +8,18 @@ from __future__ import annotations
 import click
 
 from calicoctl.checked import ACCEPT_UNENFORCED, prepared_all
-from calicoctl.cli import common_options, file_options
+from calicoctl.cli import common_options, examples, file_options
 from calicoctl.commands.resources.common import documents_of, report, required
 from calicoctl.outcome import Outcome
 
 
-@click.command("validate")
+@click.command(
+    "validate",
+    epilog=examples(
+        "calicoctl validate -f policy.yaml",
+        "calicoctl validate -f policies/ -R",
+    ),
+)
 @file_options
 @ACCEPT_UNENFORCED
 @common_options

@@ -13,7 +13,7 @@ import click
 import msgspec
 
 from calicoctl.checked import ACCEPT_UNENFORCED, Prepared, prepared_all
-from calicoctl.cli import datastore_options, file_options
+from calicoctl.cli import datastore_options, examples, file_options
 from calicoctl.client import Client
 from calicoctl.commands.resources.common import (
     documents_of,
@@ -45,7 +45,13 @@ class WriteFlags(msgspec.Struct, frozen=True):
     confirm_within: float = 0.0
 
 
-@click.command("create")
+@click.command(
+    "create",
+    epilog=examples(
+        "calicoctl create -f pool.yaml",
+        "calicoctl create -f policies/ -R --skip-exists",
+    ),
+)
 @file_options
 @click.option("--skip-exists", is_flag=True, help="A resource that exists is no error.")
 @ACCEPT_UNENFORCED
@@ -83,10 +89,10 @@ def _duration(ctx: click.Context, parameter: click.Parameter, value: str | None)
     return seconds
 
 
-def _plain(verb: str, text: str) -> click.Command:
+def _plain(verb: str, text: str, *typed: str) -> click.Command:
     """A command whose verb has no option of its own."""
 
-    @click.command(verb, help=text)
+    @click.command(verb, help=text, epilog=examples(*typed))
     @file_options
     @ACCEPT_UNENFORCED
     @_ALLOW_OVERLAP
@@ -110,7 +116,15 @@ def _plain(verb: str, text: str) -> click.Command:
     return command
 
 
-@click.command("apply")
+@click.command(
+    "apply",
+    epilog=examples(
+        "calicoctl apply -f policy.yaml",
+        "cat policy.yaml | calicoctl apply -f -",
+        "# Every node goes back by itself, unless a confirm follows:",
+        "calicoctl apply -f policy.yaml --confirm-within 60s",
+    ),
+)
 @file_options
 @click.option(
     "--confirm-within",
@@ -147,7 +161,12 @@ def apply(
         )
 
 
-replace = _plain("replace", "Replace resources that exist.")
+replace = _plain(
+    "replace",
+    "Replace resources that exist.",
+    "calicoctl get ippool default-ipv4-ippool -o yaml > pool.yaml",
+    "calicoctl replace -f pool.yaml",
+)
 
 
 def _run(

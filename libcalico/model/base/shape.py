@@ -9,10 +9,11 @@ Invariant SHAPE-1: a tree without problems decodes (tests/libcalico/test_shape.p
 
 from __future__ import annotations
 
+import re
 import types
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeGuard, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -27,6 +28,7 @@ _NAMES: dict[object, str] = {
 }
 UNKNOWN_FIELD = "there is no such field"
 _INT64 = 2**63
+_INDEX = re.compile(r"\[[^]]*\]")
 _AS_NUMBERS = frozenset({"asNumber", "localASNumber", "asPathPrefix", "prefix"})
 """Fields whose numbers may be text (`"65000"`, `"1.10"`): the structs refuse any other text."""
 
@@ -39,6 +41,31 @@ def shape_problems(
         InvalidValue(path, shown(value), rule, subject)
         for path, value, rule in _struct(type_, tree, "")
     ]
+
+
+def fields_beside(type_: type[msgspec.Struct], path: str) -> list[str]:
+    """The fields that the struct at `path` (`spec.ingress[0].acton`) has where its last one stands.
+
+    Empty where no struct of `type_` has such a place.
+    """
+    *outer, _ = _INDEX.sub("", path).split(".")
+    struct: object = type_
+    for name in outer:
+        hint, _ = _fields(struct).get(name, (None, False)) if _is_struct(struct) else (None, False)
+        struct = _inner(hint)
+    return list(_fields(struct)) if _is_struct(struct) else []
+
+
+def _is_struct(type_: object) -> TypeGuard[type[msgspec.Struct]]:
+    return isinstance(type_, type) and issubclass(type_, msgspec.Struct)
+
+
+def _inner(type_: object) -> object:
+    """The struct in a list, a mapping, an optional or an annotated type; else the type itself."""
+    members = [one for one in get_args(type_) if one is not type(None)]
+    if not members:
+        return type_
+    return _inner(members[0] if get_origin(type_) is Annotated else members[-1])
 
 
 def without_nulls(tree: object) -> object:

@@ -1,0 +1,1 @@
+"""What a terminal gets beside the answer: suggestions, colours."""
