@@ -10,7 +10,7 @@ What nodes deliver goes through `flows/sending.py`, what they answer through `fl
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from types import TracebackType
 
 import grpc.aio
@@ -97,7 +97,9 @@ class Aggregator:
         flows = tuple(Seen(one.id, messages.flow_of(one.flow)) for one in result.flows)
         return Listing(flows, result.meta.totalResults, result.meta.totalPages)
 
-    async def stream(self, chosen: Filter = EVERYTHING, start: int = 0) -> AsyncIterator[Seen]:
+    async def stream(
+        self, chosen: Filter = EVERYTHING, start: int = 0
+    ) -> AsyncGenerator[Seen, None]:
         """Flows as their 15 seconds are complete, until the caller stops; `start` 0 is now, and
         anything else also gives what was before."""
         stub = goldmane_pb2_grpc.FlowsStub(self._opened())
@@ -160,7 +162,7 @@ class Aggregator:
         arguments: Mapping[str, object] | None = None,
         nodes: Iterable[str] = (),
         seconds: float = 10.0,
-    ) -> AsyncIterator[NodeAnswer]:
+    ) -> AsyncGenerator[NodeAnswer, None]:
         """Ask these nodes (without any: all that attend); each answers as often as it wants within
         `seconds`, and once with `finished`. Leaving the loop cancels the question at the nodes.
 
