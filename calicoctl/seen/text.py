@@ -37,7 +37,7 @@ def row(flow: Flow, *, wide: bool) -> tuple[str, ...]:
     """The cells of a flow."""
     key, counts = flow.key, flow.counts
     port = f"{key.port}/{key.protocol}" if key.port else key.protocol
-    cells = (
+    cells: tuple[str, ...] = (
         moment(flow.start),
         ACTIONS[key.action],
         end_text(key.source),
