@@ -1,7 +1,12 @@
-"""What is complete goes to each export; one that fails loses flows, which are counted.
+"""What is complete goes to each export; one that fails or is slow loses flows, which are counted.
 
-An export writes in a thread, so that a slow disk or collector holds up no call.
-Tested in tests/flows/test_json_lines.py and tests/flows/test_otlp.py.
+Each export has a queue and a thread of its own, so that a slow disk or collector holds up neither
+calls nor the other exports.
+
+Invariants:
+  FLW-5  A flow that was to be exported is written, waits (`WAITING` buckets at most), or is
+         counted as lost.
+Tested in tests/flows/test_exports.py.
 """
 
 from __future__ import annotations
@@ -14,8 +19,12 @@ from typing import Protocol
 from flows.aggregate.buckets import Bucket
 from flows.record import Flow
 from libcalico.errors import MuslinError
+from libcalico.process.tasks import together
 
 log = logging.getLogger(__name__)
+
+WAITING = 20
+"""Buckets of 15 seconds that wait for an export; then new ones are lost."""
 
 
 class Export(Protocol):
@@ -30,42 +39,76 @@ class Export(Protocol):
         """Write what waits."""
 
 
+class _Worker:
+    def __init__(self, export: Export) -> None:
+        self.export = export
+        self.queue: asyncio.Queue[Bucket] = asyncio.Queue(WAITING)
+        self.lost = 0
+        self.problem = ""
+
+    def offer(self, bucket: Bucket) -> None:
+        try:
+            self.queue.put_nowait(bucket)
+        except asyncio.QueueFull:
+            self._lose(len(bucket), f"{WAITING} intervals wait to be written")
+
+    def _lose(self, number: int, problem: str) -> None:
+        self.lost += number
+        if not self.problem:
+            log.error("flows are lost for the export %s: %s", self.export.name, problem)
+        self.problem = problem
+
+    async def run(self) -> None:
+        while True:
+            bucket = await self.queue.get()
+            flows = [seen.flow for seen in bucket.seen()]
+            try:
+                await asyncio.to_thread(self.export.write, flows)
+                self.problem = ""
+            except (OSError, MuslinError) as error:
+                self._lose(len(flows), str(error))
+            finally:
+                self.queue.task_done()
+
+
 class Exports:
     """All ways out."""
 
     def __init__(self, exports: Sequence[Export]) -> None:
-        self._exports = exports
-        self._lost: dict[str, int] = {}
-        self._failing: set[str] = set()
+        self._workers = [_Worker(export) for export in exports]
 
-    async def write(self, bucket: Bucket) -> None:
-        """Write the flows of a bucket that is complete."""
-        if not self._exports or not len(bucket):
-            return
-        flows = [seen.flow for seen in bucket.seen()]
-        for export in self._exports:
-            try:
-                await asyncio.to_thread(export.write, flows)
-            except (OSError, MuslinError) as error:
-                self._lost[export.name] = self._lost.get(export.name, 0) + len(flows)
-                if export.name not in self._failing:
-                    log.error("flows are lost for the export %s: %s", export.name, error)
-                self._failing.add(export.name)
-            else:
-                self._failing.discard(export.name)
+    def offer(self, buckets: Sequence[Bucket]) -> None:
+        """Take buckets that are complete; returns at once."""
+        for bucket in buckets:
+            for worker in self._workers:
+                worker.offer(bucket)
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        if self._workers:
+            await together((worker.run() for worker in self._workers), "exports of flows")
+
+    async def written(self) -> None:
+        """Wait until nothing waits any more."""
+        for worker in self._workers:
+            await worker.queue.join()
+
+    @property
+    def problems(self) -> dict[str, str]:
+        """Why flows are lost now, by export."""
+        return {one.export.name: one.problem for one in self._workers if one.problem}
 
     def lost(self) -> dict[str, int]:
-        """Flows that were lost since the last call, by export."""
-        lost, self._lost = self._lost, {}
-        return lost
+        """Flows that were lost so far, by export."""
+        return {one.export.name: one.lost for one in self._workers}
 
     def close(self) -> None:
-        """End every export."""
-        for export in self._exports:
+        """End every export; what waits is lost."""
+        for worker in self._workers:
             try:
-                export.close()
+                worker.export.close()
             except (OSError, MuslinError) as error:
-                log.error("the export %s did not end well: %s", export.name, error)
+                log.error("the export %s did not end well: %s", worker.export.name, error)
 
 
 def opened(file: str, most_bytes: int, files: int, otlp: str) -> Exports:

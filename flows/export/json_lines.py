@@ -2,6 +2,7 @@
 
 FILE is the newest, FILE.1 the one before; what goes beyond the number of files is removed. After a
 restart lines are added to FILE; half a line, of a process that was killed, is ended first.
+Tested in tests/flows/test_exports.py.
 """
 
 from __future__ import annotations

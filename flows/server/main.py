@@ -5,6 +5,7 @@ Tested in tests/flows/test_server_process.py.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import sys
@@ -52,6 +53,8 @@ def run() -> int:
     from libcalico.process import logs, process
 
     environ = os.environ
+    # What is kept lives an hour: the collector need not walk it again and again.
+    gc.set_threshold(50_000, 50, 100)
     process.set_name("calico-goldmane")
     form = "json" if environ.get("CALICO_LOG_FORMAT") == "json" else "text"
     logs.configure("goldmane", environ.get("LOG_LEVEL", "info"), form)  # type: ignore[arg-type]

@@ -22,7 +22,6 @@ from flows.server.queries import Asked, FlowsService, StatisticsService
 from flows.server.settings import Settings
 from flows.server.streams import Streams
 from flows.server.tls import Files
-from libcalico import gc_control
 from libcalico.errors import MuslinError
 from libcalico.process import tasks
 from libcalico.process.health import ANYWHERE, HealthServer, Reporter
@@ -90,7 +89,7 @@ class Process:
     async def run(self) -> None:
         """Serve until cancelled."""
         await self.start()
-        works = [self._tick()]
+        works = [self._tick(), self.exports.run()]
         if self.settings.health:
             works.append(self.health.run())
         if self.settings.metrics_port:
@@ -114,13 +113,12 @@ class Process:
 
     async def beat(self) -> None:
         """Once a second: time goes on, what is complete is streamed and exported."""
-        with gc_control.resting():
-            complete = self.streams.tick()
-        for bucket in complete:
-            await self.exports.write(bucket)
+        self.exports.offer(self.streams.tick())
         for name, number in self.exports.lost().items():
-            self.figures.unexported.inc(name, by=number)
-        self.reporter.note = self.files.problem
+            before = self.figures.unexported.value(name) or 0
+            self.figures.unexported.inc(name, by=number - before)
+        problems = [self.files.problem, *self.exports.problems.values()]
+        self.reporter.note = "; ".join(filter(None, problems))
         self.reporter.alive()
 
     def page(self) -> bytes:
