@@ -6,7 +6,7 @@
     --aggregator-key FILE           GOLDMANE_KEY_FILE
     --aggregator-name NAME          GOLDMANE_SERVER_NAME
 
-Tested in tests/calicoctl/test_recommend.py.
+Tested in tests/calicoctl/test_flows.py.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from calicoctl.aggregator import aggregator_options, place_of
 from calicoctl.cli import datastore_options
+from calicoctl.commands.aggregator import aggregator_options, place_of
 from calicoctl.commands.resources.common import options_of
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from flows.server.settings import Settings
 from flows.written import read_line
 from libcalico.errors import MuslinError
 from libcalico.process import tasks
-from tests.flows.running import aggregator
-from tests.flows.test_client import DB, NOW, START, WEB, WORLD, deliver, flow
+from tests.flows.running import NOW, aggregator
+from tests.flows.test_client import DB, START, WEB, WORLD, deliver, flow
 from tests.support.patience import until
 
 
