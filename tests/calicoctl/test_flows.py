@@ -58,6 +58,7 @@ def address() -> Iterator[str]:
         yield address
 
 
+@pytest.mark.promise("F-97")
 def test_a_list(ctl: Ctl, address: str) -> None:
     done = ctl("flows", "--aggregator", address)
     assert done.code == 0

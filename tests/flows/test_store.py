@@ -39,6 +39,7 @@ def filled(world: list[Flow]) -> Store:
     return store
 
 
+@pytest.mark.promise("F-97")
 @settings(max_examples=examples(1000), deadline=None)
 @given(one_world, filters, moments, moments, st.sampled_from(SortBy))
 def test_a_list_is_what_was_sent(
