@@ -49,6 +49,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Explain why a packet is let in or dropped.",
     ),
     "policy": ("calicoctl.commands.policy.table:policy", "Foresee what policies would change."),
+    "flows": ("calicoctl.commands.flows:flows", "Show what connected to what, and who decided."),
     "ipam": ("calicoctl.commands.ipam.table:ipam", "Manage IP addresses."),
     "node": ("calicoctl.commands.node.table:node", "Run, check and explain a node."),
     "bgp": ("calicoctl.commands.bgp.table:bgp", "Show the BGP of the cluster."),
