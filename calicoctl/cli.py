@@ -52,6 +52,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "flows": ("calicoctl.commands.flows:flows", "Show what connected to what, and who decided."),
     "ipam": ("calicoctl.commands.ipam.table:ipam", "Manage IP addresses."),
     "node": ("calicoctl.commands.node.table:node", "Run, check and explain a node."),
+    "status": ("calicoctl.commands.status:status", "Tell how the whole cluster is."),
     "bgp": ("calicoctl.commands.bgp.table:bgp", "Show the BGP of the cluster."),
     "cluster": (
         "calicoctl.commands.cluster.table:cluster",

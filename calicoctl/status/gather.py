@@ -1,0 +1,85 @@
+"""A command's way to a judged cluster: the datastore, nodes that are asked, what is then missing.
+
+Tested in `tests/calicoctl/test_status.py` on a real etcd.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from calicoctl.session import Options, configuration, datastore
+from calicoctl.status import asking, facts
+from calicoctl.status.facts import Answer, Facts, Signs
+from libcalico import apiconfig
+from libcalico.datastore.interface import Datastore
+from libcalico.errors import InvalidValue, MuslinError
+from libcalico.model.resources.nodestatus import CalicoNodeStatus
+
+
+class Wanted:
+    """What is asked for. `nodes`: only these, or all; `ask`: seconds for which nodes are asked
+    through the datastore, 0: they are not; `routes`: also for their routes."""
+
+    def __init__(
+        self, nodes: Sequence[str] = (), ask: float = 0.0, *, routes: bool = False
+    ) -> None:
+        self.nodes, self.ask = tuple(nodes), ask
+        self.classes = ("Agent", "BGP", "Routes") if routes else ("Agent", "BGP")
+
+
+async def read(options: Options, wanted: Wanted) -> Facts:
+    """The facts about the nodes that are wanted, with their answers."""
+    config = configuration(options)
+    signs: Mapping[str, Signs] | None = None
+    missing: list[str] = []
+    if config.datastore_type == apiconfig.KUBERNETES:
+        signs, complaint = await _kubelets(config)
+        missing += complaint
+    async with datastore(options) as store:
+        found = await facts.read(store, time.time(), signs)
+        found = only(found, wanted.nodes)
+        if wanted.ask:
+            reports, silent = await _asked(store, list(found.nodes), wanted)
+            found = replace(
+                found,
+                now=time.time(),
+                reports=(*found.reports, *reports),
+                answers={
+                    name: Answer(error=f"no report within {wanted.ask:g} s") for name in silent
+                },
+            )
+    return replace(found, missing=(*found.missing, *missing))
+
+
+async def _kubelets(config: apiconfig.DatastoreConfig) -> tuple[dict[str, Signs], list[str]]:
+    from calicoctl.status import kubelets
+
+    try:
+        return await kubelets.read(config), []
+    except MuslinError as error:
+        return {}, [f"What kubelets say of their nodes is not known: {error}"]
+
+
+async def _asked(
+    store: Datastore, names: list[str], wanted: Wanted
+) -> tuple[list[CalicoNodeStatus], list[str]]:
+    asking.checked(names)
+    questions = asking.Asking(store, wanted.classes)
+    try:
+        await questions.ask(names)
+        return await questions.reports(wanted.ask)
+    finally:
+        await questions.close()
+
+
+def only(found: Facts, names: Sequence[str]) -> Facts:
+    """The facts about these nodes alone; all of them without names. Raises InvalidValue."""
+    if not names:
+        return found
+    for name in names:
+        if name not in found.nodes:
+            known = ", ".join(sorted(found.nodes)[:10]) or "none"
+            raise InvalidValue("--node", name, f"one of the cluster's nodes: {known}")
+    return replace(found, nodes={name: found.nodes[name] for name in names})
