@@ -53,7 +53,9 @@ class Answer:
 
 @dataclass(frozen=True)
 class Facts:
-    """Everything that is judged. `now`: seconds since the epoch."""
+    """Everything that is judged. `now`: seconds since the epoch; `only`: the nodes that are asked
+    about, all of them where it is empty (the others still have names).
+    """
 
     now: float
     nodes: Mapping[str, Node]
@@ -67,6 +69,12 @@ class Facts:
     kind: str = ""
     unreadable: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The nodes that are asked about, in their order."""
+        return self.only or tuple(sorted(self.nodes))
 
 
 class Reading:

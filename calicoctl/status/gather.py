@@ -41,7 +41,7 @@ async def read(options: Options, wanted: Wanted) -> Facts:
         found = await facts.read(store, time.time(), signs)
         found = only(found, wanted.nodes)
         if wanted.ask:
-            reports, silent = await _asked(store, list(found.nodes), wanted)
+            reports, silent = await _asked(store, list(found.names), wanted)
             found = replace(
                 found,
                 now=time.time(),
@@ -75,11 +75,11 @@ async def _asked(
 
 
 def only(found: Facts, names: Sequence[str]) -> Facts:
-    """The facts about these nodes alone; all of them without names. Raises InvalidValue."""
+    """The facts, asked about these nodes alone; without names about all. Raises InvalidValue."""
     if not names:
         return found
     for name in names:
         if name not in found.nodes:
             known = ", ".join(sorted(found.nodes)[:10]) or "none"
             raise InvalidValue("--node", name, f"one of the cluster's nodes: {known}")
-    return replace(found, nodes={name: found.nodes[name] for name in names})
+    return replace(found, only=tuple(dict.fromkeys(names)))

@@ -35,9 +35,7 @@ def judged(facts: Facts) -> ClusterStatus:
     """The cluster's status, worst first."""
     named = peers_by_address(facts.nodes)
     merged = reports.by_node(facts.reports, facts.now, named)
-    nodes = [
-        _node(name, node, facts, merged.get(name), named) for name, node in facts.nodes.items()
-    ]
+    nodes = [_node(name, facts.nodes[name], facts, merged.get(name), named) for name in facts.names]
     nodes.sort(key=_badness)
     return ClusterStatus(
         nodes=tuple(nodes),
