@@ -54,6 +54,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "node": ("calicoctl.commands.node.table:node", "Run, check and explain a node."),
     "status": ("calicoctl.commands.status:status", "Tell how the whole cluster is."),
     "bgp": ("calicoctl.commands.bgp.table:bgp", "Show the BGP of the cluster."),
+    "connectivity": (
+        "calicoctl.commands.connectivity.table:connectivity",
+        "Test whether the network does what it should.",
+    ),
     "cluster": (
         "calicoctl.commands.cluster.table:cluster",
         "Gather facts about the whole cluster.",
