@@ -107,7 +107,8 @@ def _pairs(wrong: Sequence[Result], opened: Sequence[Result]) -> dict[Pair, list
     """Pairs of nodes between whose pods nothing passes at all."""
     asked: dict[Pair, list[Result]] = defaultdict(list)
     for one in opened:
-        if one.probe.target.kind in (PODS, OTHER_PORT) and one.outcome != "not run":
+        of_pods = one.probe.source.kind == POD and one.probe.target.kind in (PODS, OTHER_PORT)
+        if of_pods and one.outcome != "not run":
             asked[_pair(one)].append(one)
     failed = {
         pair: found
