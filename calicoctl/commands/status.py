@@ -14,6 +14,7 @@ from calicoctl.commands.resources.common import options_of
     epilog=examples(
         "calicoctl status",
         "calicoctl status --ask 10 -o wide",
+        "calicoctl status --aggregator goldmane.example:7443",
         "calicoctl status --node node1 --node node2 -o json",
         "calicoctl status --exit-code",
     ),
@@ -41,12 +42,14 @@ def status(
     config: str | None,
     context: str,
     allow_version_mismatch: bool,
+    **place: str | None,
 ) -> None:
     """Tell how the whole cluster is: nodes, versions, sessions, conditions, pools; worst first.
 
     The datastore says which nodes give signs of life, how full the pools are, and what
-    CalicoNodeStatus objects hold. With --ask each node is asked through the datastore for its
-    sessions of now. What is not known is said.
+    CalicoNodeStatus objects hold. With an aggregator each node is asked for its sessions and
+    conditions of now; with --ask it is asked for its sessions through the datastore. What is not
+    known is said.
 
     Exit status: 0, also where something is wrong; 1 when it cannot be told. With --exit-code it is
     1 unless all nodes and pools are fine.
@@ -55,7 +58,7 @@ def status(
     from calicoctl.status.values import Grade
 
     options = options_of(config, allow_version_mismatch, context)
-    found = judge.judged(gathered(options, nodes, ask))
+    found = judge.judged(gathered(options, nodes, ask, place))
     if output == "json":
         import json
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from calicoctl.status.reports import moment
 from calicoctl.status.sentences import of_sessions
 from calicoctl.status.values import (
     DOWN,
@@ -23,6 +24,8 @@ from calicoctl.status.values import (
 Document = Mapping[str, object]
 
 PROCESSES = ("felix", "bgp", "cni")
+SILENT = 60.0
+"""Seconds by which a status file may be older than the newest one: each is written every ten."""
 WITHOUT_BGP = ("vxlan", "none")
 
 
@@ -30,12 +33,14 @@ def of_documents(
     name: str, documents: Mapping[str, Document], named: Mapping[str, str]
 ) -> NodeState:
     """The state of a node that answered. `named`: the node of each address."""
+    stale = _stale(documents)
+    documents = {process: one for process, one in documents.items() if process not in stale}
     felix, bgp = documents.get("felix", {}), documents.get("bgp", {})
     sessions = tuple(_sessions(name, bgp, named))
     conditions = tuple(_conditions(documents))
     grade, why = Grade.FINE, list[str]()
     for found, sentence in (
-        *_absent(documents),
+        *_absent(documents, stale),
         *_felix(felix),
         *_of_sessions(sessions),
         *_refused(bgp),
@@ -61,11 +66,29 @@ def of_documents(
     )
 
 
-def _absent(documents: Mapping[str, Document]) -> Iterator[tuple[Grade, str]]:
+def _stale(documents: Mapping[str, Document]) -> dict[str, str]:
+    """The processes whose file is much older than the newest one, with its time.
+
+    Times of one machine are compared with each other, so that no clock has to agree with ours.
+    """
+    times = {process: moment(_text(one, "time")) for process, one in documents.items()}
+    newest = max(times.values(), default=0.0)
+    return {
+        process: _text(documents[process], "time")
+        for process, when in times.items()
+        if newest - when > SILENT
+    }
+
+
+def _absent(
+    documents: Mapping[str, Document], stale: Mapping[str, str]
+) -> Iterator[tuple[Grade, str]]:
     without_bgp = documents.get("felix", {}).get("networking") in WITHOUT_BGP
     for process in PROCESSES:
-        if not documents.get(process) and not (process == "bgp" and without_bgp):
-            yield Grade.BAD, f"calico-{process} does not run"
+        if documents.get(process) or (process == "bgp" and without_bgp):
+            continue
+        seen = f": it was last seen at {stale[process]}" if stale.get(process) else ""
+        yield Grade.BAD, f"calico-{process} does not run{seen}"
 
 
 def _felix(felix: Document) -> Iterator[tuple[Grade, str]]:

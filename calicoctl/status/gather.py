@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from calicoctl.session import Options, configuration, datastore
-from calicoctl.status import asking, facts
+from calicoctl.status import asking, facts, live
 from calicoctl.status.facts import Answer, Facts, Signs
 from libcalico import apiconfig
 from libcalico.datastore.interface import Datastore
@@ -29,8 +29,11 @@ class Wanted:
         self.classes = ("Agent", "BGP", "Routes") if routes else ("Agent", "BGP")
 
 
-async def read(options: Options, wanted: Wanted) -> Facts:
-    """The facts about the nodes that are wanted, with their answers."""
+async def read(options: Options, wanted: Wanted, aggregator: live.Asks | None = None) -> Facts:
+    """The facts about the nodes that are wanted, with their answers.
+
+    An aggregator that does not answer is no hindrance: that is said among what is missing.
+    """
     config = configuration(options)
     signs: Mapping[str, Signs] | None = None
     missing: list[str] = []
@@ -50,6 +53,13 @@ async def read(options: Options, wanted: Wanted) -> Facts:
                     name: Answer(error=f"no report within {wanted.ask:g} s") for name in silent
                 },
             )
+    if aggregator is not None:
+        try:
+            answers = await live.answers(aggregator, list(found.names))
+        except MuslinError as error:
+            missing.append(f"The nodes were not asked: {error}")
+        else:
+            found = replace(found, answers={**found.answers, **answers})
     return replace(found, missing=(*found.missing, *missing))
 
 

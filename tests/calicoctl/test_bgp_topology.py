@@ -77,7 +77,8 @@ def test_names_stay_in_their_place(name: str) -> None:
     links = [replace(link, far=name if link.far == "n1" else link.far) for link in whole.links]
     links = [replace(link, near=name if link.near == "n1" else link.near) for link in links]
     strange = replace(whole, places=places, links=links)
-    texts = ["".join(each.itertext()) for each in ET.fromstring(drawing.FORMS["svg"](strange)).iter()]
+    drawn = ET.fromstring(drawing.FORMS["svg"](strange))
+    texts = ["".join(each.itertext()) for each in drawn.iter()]
     assert name in texts
     for line in drawing.mermaid(strange).splitlines()[1:]:
         assert re.fullmatch(

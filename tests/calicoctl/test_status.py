@@ -17,6 +17,7 @@ from tests.calicoctl.status_world import block
 from tests.calicoctl.test_bgp_plan import document
 from tests.calicoctl.test_bgp_plan import node as node_document
 from tests.support.etcd import Etcd
+from tests.support.ports import free_ports
 
 POOL = document("IPPool", "pool", cidr="10.65.0.0/16", blockSize=26, natOutgoing=True)
 
@@ -106,3 +107,12 @@ def test_calls_do_not_grow_with_every_node(ctl: Ctl, etcd: Etcd) -> None:
     assert len(told["nodes"]) == count
     # 128 life signs a call, three of a node; one or two calls a kind.
     assert etcd.asked("Range") + etcd.asked("Txn") - before <= 3 * count / 128 + 20
+
+
+def test_an_aggregator_that_is_not_there_is_said(ctl: Ctl) -> None:
+    assert ctl("apply", "-f", "-", stdin=node_document(1)).code == 0
+    (port,) = free_ports(1)
+    done = ctl("status", "--aggregator", f"127.0.0.1:{port}")
+    assert done.code == 0
+    assert f"The nodes were not asked: aggregator 127.0.0.1:{port}" in done.out
+    assert ctl("status", "--aggregator", "x:1", "--aggregator-ca", "ca.pem").code == 1

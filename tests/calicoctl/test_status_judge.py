@@ -109,6 +109,14 @@ def test_a_process_that_does_not_run_is_named(process: str) -> None:
     assert f"calico-{process} does not run" in told.why
 
 
+def test_a_file_that_a_dead_process_left_is_not_the_present() -> None:
+    left = documents()
+    left["bgp"]["time"] = ago(3600)
+    told = state_of(facts(answers={"n1": Answer(left)}))
+    assert told.why == (f"calico-bgp does not run: it was last seen at {ago(3600)}",)
+    assert told.sessions == ()
+
+
 def test_without_bgp_no_speaker_is_missed() -> None:
     plain = documents()
     plain["felix"]["networking"] = "vxlan"

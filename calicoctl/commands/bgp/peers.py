@@ -41,12 +41,13 @@ def peers(
     config: str | None,
     context: str,
     allow_version_mismatch: bool,
+    **place: str | None,
 ) -> None:
     """Show the BGP sessions of all nodes with their state, those that are down first.
 
     Each end of a session between nodes is a line. The state is what the node said last: by
-    CalicoNodeStatus, or now with --ask. Of a node that says nothing the sessions are shown that it
-    is configured to hold, and their state is not known.
+    CalicoNodeStatus, or now with --ask or an aggregator. Of a node that says nothing the sessions
+    are shown that it is configured to hold, and their state is not known.
     """
     from calicoctl.routing import peers as told
     from calicoctl.routing import reading
@@ -54,7 +55,7 @@ def peers(
     from calicoctl.status import judge
 
     options = options_of(config, allow_version_mismatch, context)
-    status = judge.judged(gathered(options, nodes, ask))
+    status = judge.judged(gathered(options, nodes, ask, place))
     silent = [node.name for node in status.nodes if not node.sessions]
     configured = None
     if 0 < len(silent) <= CONFIGURED:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from calicoctl.cli import datastore_options, examples
-from calicoctl.commands.asking import asking_options, gathered
+from calicoctl.commands.asking import ask_option, gathered
 from calicoctl.commands.resources.common import options_of
 
 
@@ -26,7 +26,7 @@ from calicoctl.commands.resources.common import options_of
     help="Form of the answer: a route a line, or one object.",
 )
 @click.option("--node", "nodes", multiple=True, metavar="NODE", help="Only of this node.")
-@asking_options
+@ask_option
 @datastore_options
 def routes(
     prefix: str | None,
@@ -48,7 +48,7 @@ def routes(
 
     options = options_of(config, allow_version_mismatch, context)
     wanted = told.parse_prefix(prefix) if prefix is not None else None
-    facts = gathered(options, nodes, ask, routes=True)
+    facts = gathered(options, nodes, ask, {}, routes=True)
     named = peers_by_address(facts.nodes)
     found = told.of_reports(facts.reports, facts.names, facts.now, named, wanted)
     if output == "table":

@@ -38,11 +38,12 @@ def topology(
     config: str | None,
     context: str,
     allow_version_mismatch: bool,
+    **place: str | None,
 ) -> None:
     """Show the sessions that all nodes are configured to hold, and their state.
 
-    The state is what the nodes said last: by CalicoNodeStatus, or now with --ask. Drawings show it
-    by colour and in words; a session that no node tells of is grey.
+    The state is what the nodes said last: by CalicoNodeStatus, or now with --ask or an aggregator.
+    Drawings show it by colour and in words; a session that no node tells of is grey.
 
     A full mesh of more than 10 nodes is drawn as one place, and so are more than 40 nodes that are
     alike; a session that is down is drawn between its own two ends. Dashed, and named in the table:
@@ -54,7 +55,7 @@ def topology(
 
     options = options_of(config, allow_version_mismatch, context)
     view, unreadable = asyncio.run(reading.read_view(options))
-    status = judge.judged(gathered(options, (), ask))
+    status = judge.judged(gathered(options, (), ask, place))
     sessions = [one for node in status.nodes for one in node.sessions]
     for sentence in dict.fromkeys((*unreadable, *status.missing)):
         click.echo(sentence, err=True)
