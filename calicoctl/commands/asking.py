@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from calicoctl.aggregator import aggregator_options, place_of
+from calicoctl.commands.aggregator import aggregator_options, place_of
 from calicoctl.session import Options
 
 if TYPE_CHECKING:

@@ -9,7 +9,12 @@ import pytest
 
 from calicoctl.status import live
 from calicoctl.status.facts import Answer
+from flows.client import Aggregator as Client
 from libcalico.errors import MuslinError
+from tests.calicoctl.status_world import documents
+from tests.flows.running import aggregator
+from tests.flows.test_attending import attending
+from tests.support.patience import until_asked
 
 
 @dataclass(frozen=True)
@@ -64,3 +69,19 @@ async def test_an_aggregator_that_fails_half_way_keeps_what_came() -> None:
     assert (found["n1"].error, found["n2"].error) == ("", "gone")
     with pytest.raises(MuslinError, match="gone"):
         await live.answers(Aggregator([], "gone"), ["n1"])
+
+
+@pytest.mark.asyncio
+async def test_nodes_answer_through_a_real_aggregator() -> None:
+    async def status(arguments: Mapping[str, object]) -> AsyncIterator[Mapping[str, object]]:
+        yield {**documents(), "cni": None}
+
+    async with (
+        aggregator() as running,
+        attending(running, "n1", {"status": status}),
+        Client(running.place) as client,
+    ):
+        await until_asked(client.nodes, "the node attends")
+        found = await live.answers(client, ["n1", "n2"], 5.0)
+    assert set(found["n1"].documents) == {"felix", "bgp"}
+    assert found["n2"].error
