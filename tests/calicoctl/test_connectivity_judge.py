@@ -172,6 +172,17 @@ def test_places_ask_what_they_may() -> None:
     assert not any(one.open for one in denied)
 
 
+def test_many_nodes_are_each_asked_by_some() -> None:
+    many = [Place(f"m{number:04}", "p", "t", f"10.66.{number // 250}.{number % 250}")
+            for number in range(300)]  # fmt: skip
+    asked = matrix.probes(OPEN, many, matrix.pod_targets(many, PORT))
+    # Its own pod is not asked by itself; both ports of all others.
+    assert len(asked) == 300 * (matrix.PEERS - 1) * 2
+    by_target = {one.target.node for one in asked}
+    assert len(by_target) == 300
+    assert sum(one.target.node == "m0000" for one in asked) == (matrix.PEERS - 1) * 2
+
+
 def test_throughput_goes_round_the_nodes() -> None:
     rows = matrix.ring(CLIENTS, matrix.pod_targets(SERVERS, PORT))
     assert [(one.source.node, one.target.node) for one in rows] == [
