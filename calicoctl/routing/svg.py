@@ -11,7 +11,7 @@ from html import escape
 from calicoctl.routing import states
 from calicoctl.routing.folding import folded
 from calicoctl.routing.labels import COLOURS, label, words
-from calicoctl.routing.layout import Box, ends, laid_out
+from calicoctl.routing.layout import BAND, Box, ends, laid_out
 from calicoctl.routing.topology import Link, Place, Topology
 from calicoctl.status.values import DOWN
 
@@ -72,8 +72,11 @@ def _bend(near: Box, far: Box) -> float:
 def _text(link: Link, near: Box, far: Box) -> Iterator[str]:
     if link.state != DOWN:
         return
-    x = (near.x + far.x) / 2
-    y = (near.y + far.y) / 2 if near.y != far.y else (near.y + _bend(near, far)) / 2
+    # Half way between neighbouring bands; nearer to its end where a band lies between.
+    part = 0.3 if abs(near.y - far.y) > 1.5 * BAND else 0.5
+    x, y = near.x + part * (far.x - near.x), near.y + part * (far.y - near.y)
+    if near.y == far.y:
+        y = (near.y + _bend(near, far)) / 2
     yield f'<rect x="{x - 19:.1f}" y="{y - 9:.1f}" width="38" height="17" fill="#ffffff"/>'
     yield f'<text x="{x:.1f}" y="{y + 4:.1f}" fill="{COLOURS[DOWN]}">down</text>'
 

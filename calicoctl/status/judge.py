@@ -42,7 +42,7 @@ def judged(facts: Facts) -> ClusterStatus:
         pools=pools.judged(facts.pools, facts.blocks, facts.reserved),
         version=facts.version,
         kind=facts.kind,
-        missing=(*facts.missing, *_unknown_sessions(nodes)),
+        missing=(*facts.missing, *_unknown(nodes)),
         unreadable=facts.unreadable,
     )
 
@@ -64,9 +64,9 @@ def addresses(node: Node) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _badness(node: NodeState) -> tuple[int, int, str]:
+def _badness(node: NodeState) -> tuple[int, bool, int, str]:
     down = sum(one.state == DOWN for one in node.sessions)
-    return -node.grade, -down, node.name
+    return -node.grade, not node.unanswered, -down, node.name
 
 
 def _node(
@@ -178,11 +178,18 @@ def _seconds(text: str, otherwise: float) -> float:
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
-def _unknown_sessions(nodes: list[NodeState]) -> list[str]:
+def _unknown(nodes: list[NodeState]) -> list[str]:
+    """What no source told, and how to get it."""
+    reported = sum(node.source == REPORT for node in nodes)
+    sentences = [
+        f"Conditions, causes of sessions that are down, and counts of paths of {reported} nodes are"
+        " not known: only the nodes themselves tell them (--aggregator, docs/flows.md)."
+    ]
     names = [node.name for node in nodes if node.source == NOTHING]
     if not names:
-        return []
+        return sentences if reported else []
     return [
+        *(sentences if reported else ()),
         f"The sessions of {listed(names)} are not known: ask with --ask, keep a CalicoNodeStatus"
-        " of each node, or run the aggregator (docs/bgp-status.md)."
+        " of each node, or run the aggregator (docs/bgp-status.md).",
     ]

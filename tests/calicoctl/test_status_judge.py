@@ -75,6 +75,9 @@ def test_life_signs(signs: Signs, grade: Grade, words: str) -> None:
 def test_what_is_not_known_is_said_with_the_way_to_know_it() -> None:
     (sentence,) = judged(facts()).missing
     assert sentence.startswith("The sessions of n1, n2, n3 are not known: ask with --ask")
+    reports = tuple(report(name, {"10.0.0.2": "Established"}) for name in ("n1", "n2", "n3"))
+    (sentence,) = judged(facts(reports=reports)).missing
+    assert "paths of 3 nodes are not known: only the nodes themselves tell them" in sentence
 
 
 FAULTS: list[tuple[str, dict[str, Any], str]] = [
