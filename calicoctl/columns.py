@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from calicoctl import report_cells
 from calicoctl.cells import (
     Cell,
     Context,
@@ -31,6 +30,7 @@ from calicoctl.cells import (
     spec_or,
     tier_cell,
 )
+from calicoctl.listing import report_cells
 from libcalico.errors import MuslinError
 from libcalico.model.kinds import Resource
 

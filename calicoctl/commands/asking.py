@@ -64,10 +64,10 @@ def gathered(
     from calicoctl.status import gather
     from libcalico.process import unlooped
 
-    wanted = gather.Wanted(nodes, ask or 0.0, routes=routes)
+    request = gather.Wanted(nodes, ask or 0.0, routes=routes)
     address = place.get("aggregator")
     if not address:
-        return unlooped.run(gather.read(options, wanted))
+        return unlooped.run(gather.read(options, request))
     import asyncio
 
     from flows.client import Aggregator
@@ -77,6 +77,6 @@ def gathered(
 
     async def asked() -> Facts:
         async with Aggregator(there) as aggregator:
-            return await gather.read(options, wanted, aggregator)
+            return await gather.read(options, request, aggregator)
 
     return asyncio.run(asked())

@@ -58,16 +58,16 @@ def status(
     from calicoctl.status.values import Grade
 
     options = options_of(config, allow_version_mismatch, context)
-    found = judge.judged(gathered(options, nodes, ask, place))
+    cluster = judge.judged(gathered(options, nodes, ask, place))
     if output == "json":
         import json
 
-        click.echo(json.dumps(tree.of_status(found), indent=2))
+        click.echo(json.dumps(tree.of_status(cluster), indent=2))
     elif output == "yaml":
         from calicoctl import yamltext
 
-        click.echo(yamltext.dump(tree.of_status(found)), nl=False)
+        click.echo(yamltext.dump(tree.of_status(cluster)), nl=False)
     else:
-        click.echo(text.of_status(found, wide=output == "wide"), nl=False)
-    if exit_code and found.grade is not Grade.FINE:
+        click.echo(text.of_status(cluster, wide=output == "wide"), nl=False)
+    if exit_code and cluster.grade is not Grade.FINE:
         raise click.exceptions.Exit(1)

@@ -89,26 +89,26 @@ def send(link: socket.socket, count: int) -> None:
         count -= len(block)
 
 
-def probe(wanted: dict[str, Any]) -> dict[str, Any]:
+def probe(question: dict[str, Any]) -> dict[str, Any]:
     """The result of one probe: `outcome` and what was measured."""
-    result: dict[str, Any] = {"id": wanted["id"], "outcome": "silent", "error": ""}
-    seconds = float(wanted["seconds"])
+    result: dict[str, Any] = {"id": question["id"], "outcome": "silent", "error": ""}
+    seconds = float(question["seconds"])
     begun = time.monotonic()
     try:
-        link = socket.create_connection((wanted["host"], int(wanted["port"])), seconds)
+        link = socket.create_connection((question["host"], int(question["port"])), seconds)
     except OSError as error:
         return {**result, **failed(error)}
     result["connect_ms"] = round((time.monotonic() - begun) * 1000, 3)
     with link:
         link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if wanted["kind"] == "connect":
+        if question["kind"] == "connect":
             return {**result, "outcome": "answer"}
-        return {**result, **asked(link, wanted, seconds)}
+        return {**result, **asked(link, question, seconds)}
 
 
-def asked(link: socket.socket, wanted: dict[str, Any], seconds: float) -> dict[str, Any]:
+def asked(link: socket.socket, question: dict[str, Any], seconds: float) -> dict[str, Any]:
     """What our server says over an open connection."""
-    found: dict[str, Any] = {"outcome": "silent"}
+    reply: dict[str, Any] = {"outcome": "silent"}
     link.settimeout(seconds)
     with link.makefile("rb") as lines:
         try:
@@ -118,27 +118,27 @@ def asked(link: socket.socket, wanted: dict[str, Any], seconds: float) -> dict[s
                 link.sendall(b"who\n")
                 name = lines.readline(300)
                 if not name.endswith(b"\n"):
-                    return {**found, "error": "the connection ended without an answer"}
+                    return {**reply, "error": "the connection ended without an answer"}
                 trips.append(time.monotonic() - begun)
-            found["name"] = name.decode("utf-8", "replace").strip()
-            found["latency_ms"] = round(statistics.median(trips) * 1000, 3)
-            if wanted["kind"] == "speed":
-                return {**found, **speed(link, lines, float(wanted["for"]))}
-            found["outcome"] = "large-out"
+            reply["name"] = name.decode("utf-8", "replace").strip()
+            reply["latency_ms"] = round(statistics.median(trips) * 1000, 3)
+            if question["kind"] == "speed":
+                return {**reply, **speed(link, lines, float(question["for"]))}
+            reply["outcome"] = "large-out"
             link.sendall(b"take %d\n" % LARGE)
             send(link, LARGE)
             if lines.readline(10) != b"ok\n":
-                return {**found, "error": "the connection ended at large packets"}
-            found["outcome"] = "large-in"
+                return {**reply, "error": "the connection ended at large packets"}
+            reply["outcome"] = "large-in"
             link.sendall(b"give %d\n" % LARGE)
             if len(lines.read(LARGE)) != LARGE:
-                return {**found, "error": "the connection ended at large packets"}
-            found["outcome"] = "answer"
+                return {**reply, "error": "the connection ended at large packets"}
+            reply["outcome"] = "answer"
         except OSError as error:
-            if found["outcome"] == "silent":
-                return {**found, **failed(error)}
-            found["error"] = str(error)
-    return found
+            if reply["outcome"] == "silent":
+                return {**reply, **failed(error)}
+            reply["error"] = str(error)
+    return reply
 
 
 def speed(link: socket.socket, lines: Any, seconds: float) -> dict[str, Any]:
@@ -169,17 +169,17 @@ def ask(probes: list[dict[str, Any]]) -> list[dict[str, Any]]:
     results: list[dict[str, Any]] = []
     gate = threading.Semaphore(AT_ONCE)
 
-    def one(wanted: dict[str, Any]) -> None:
+    def one(question: dict[str, Any]) -> None:
         with gate:
-            results.append(probe(wanted))
+            results.append(probe(question))
 
-    quick = [wanted for wanted in probes if wanted["kind"] != "speed"]
-    threads = [threading.Thread(target=one, args=(wanted,)) for wanted in quick]
+    quick = [question for question in probes if question["kind"] != "speed"]
+    threads = [threading.Thread(target=one, args=(question,)) for question in quick]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return results + [probe(wanted) for wanted in probes if wanted["kind"] == "speed"]
+    return results + [probe(question) for question in probes if question["kind"] == "speed"]
 
 
 def main(arguments: list[str]) -> None:

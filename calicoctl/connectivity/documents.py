@@ -46,12 +46,12 @@ def pod(space: str, role: str, number: int, node: str, image: str, port: int) ->
     """A pod on a node: a server, or one that sleeps until a probe is run in it."""
     seconds = str(int(leftovers.LIVE_SECONDS))
     name = pod_name(role, number)
-    told = [name, seconds, str(port), str(port + 1)] if role == SERVER else [name, seconds]
+    arguments = [name, seconds, str(port), str(port + 1)] if role == SERVER else [name, seconds]
     container = {
         "name": CONTAINER,
         "image": image,
         "imagePullPolicy": "IfNotPresent",
-        "command": [*PYTHON, program(), "serve", *told],
+        "command": [*PYTHON, program(), "serve", *arguments],
         "securityContext": {
             "runAsUser": 65534,
             "runAsNonRoot": True,

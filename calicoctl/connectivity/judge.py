@@ -34,17 +34,17 @@ def judged(results: Sequence[Result]) -> list[Finding]:
     wrong = [one for one in results if not one.right]
     opened = [one for one in results if one.probe.phase == OPEN]
     dead = dict(_dead(opened))
-    found = [Finding("dead node", node, sentence) for node, sentence in sorted(dead.items())]
+    findings = [Finding("dead node", node, sentence) for node, sentence in sorted(dead.items())]
     left = [one for one in wrong if not _touches(one, dead)]
-    found += _large(left)
+    findings += _large(left)
     pairs = _pairs(left, opened)
-    found += _routes(pairs)
+    findings += _routes(pairs)
     left = [one for one in left if one.outcome not in LARGE and _pair(one) not in pairs]
-    found += _ports(left, opened)
-    found += _services(left, opened)
-    found += _others(left)
-    found += _policies(left)
-    return list(dict.fromkeys(found))
+    findings += _ports(left, opened)
+    findings += _services(left, opened)
+    findings += _others(left)
+    findings += _policies(left)
+    return list(dict.fromkeys(findings))
 
 
 def _touches(result: Result, nodes: Iterable[str]) -> bool:
@@ -111,17 +111,17 @@ def _pairs(wrong: Sequence[Result], opened: Sequence[Result]) -> dict[Pair, list
         if of_pods and one.outcome != "not run":
             asked[_pair(one)].append(one)
     failed = {
-        pair: found
-        for pair, found in asked.items()
-        if not any(one.outcome in ("answer", "refused", *LARGE) for one in found)
+        pair: group
+        for pair, group in asked.items()
+        if not any(one.outcome in ("answer", "refused", *LARGE) for one in group)
     }
     seen = {_pair(one) for one in wrong}
-    return {pair: found for pair, found in failed.items() if pair in seen}
+    return {pair: group for pair, group in failed.items() if pair in seen}
 
 
 def _routes(pairs: dict[Pair, list[Result]]) -> Iterator[Finding]:
-    told: set[frozenset[str]] = set()
-    for (near, far), found in sorted(pairs.items()):
+    paired: set[frozenset[str]] = set()
+    for (near, far), group in sorted(pairs.items()):
         if near == far:
             yield Finding(
                 "same node",
@@ -131,11 +131,11 @@ def _routes(pairs: dict[Pair, list[Result]]) -> Iterator[Finding]:
             )
             continue
         ends = frozenset((near, far))
-        if ends in told:
+        if ends in paired:
             continue
-        told.add(ends)
+        paired.add(ends)
         both = (far, near) in pairs
-        how = sorted({one.error or one.outcome for one in found})
+        how = sorted({one.error or one.outcome for one in group})
         yield Finding(
             "route",
             f"{near} -> {far}",
@@ -158,11 +158,11 @@ def _ports(wrong: Sequence[Result], opened: Sequence[Result]) -> Iterator[Findin
         target = one.probe.target
         if one.probe.phase == OPEN and target.kind in (PODS, OTHER_PORT):
             shut[target.node, target.port, one.outcome].append(one)
-    for (node, port, outcome), found in sorted(shut.items()):
+    for (node, port, outcome), group in sorted(shut.items()):
         open_elsewhere = any(
-            (one.probe.target.title, one.probe.source.title) in answers for one in found
+            (one.probe.target.title, one.probe.source.title) in answers for one in group
         )
-        sources = _named(one.probe.source.node for one in found)
+        sources = _named(one.probe.source.node for one in group)
         if outcome == "not run":
             continue
         why = "nothing listens there, or a rule rejects" if outcome == "refused" else "it is denied"
@@ -185,13 +185,13 @@ def _services(wrong: Sequence[Result], opened: Sequence[Result]) -> Iterator[Fin
     for one in wrong:
         if one.probe.target.kind == SERVICE and one.probe.phase == OPEN:
             broken[one.probe.target.title].append(one)
-    for title, found in sorted(broken.items()):
-        nodes = {one.probe.source.node for one in found}
+    for title, group in sorted(broken.items()):
+        nodes = {one.probe.source.node for one in group}
         if nodes == asked[title] and len(nodes) > 1:
             where = "from no node: it has no endpoint that answers, or no kube-proxy serves it"
         else:
             where = f"from {_named(nodes)}: kube-proxy there does not serve it"
-        outcomes = ", ".join(sorted({one.outcome for one in found}))
+        outcomes = ", ".join(sorted({one.outcome for one in group}))
         yield Finding("service", title, f"service {title} does not answer ({outcomes}) {where}")
 
 

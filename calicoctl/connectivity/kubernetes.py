@@ -53,10 +53,10 @@ class Cluster:
 
     async def items(self, *words: str) -> list[dict[str, Any]]:
         """The objects that `kubectl get` lists."""
-        found: list[dict[str, Any]] = json.loads(await self.call("get", *words, "-o", "json"))[
+        objects: list[dict[str, Any]] = json.loads(await self.call("get", *words, "-o", "json"))[
             "items"
         ]
-        return found
+        return objects
 
     async def image(self) -> str:
         """The image of the cluster's calico-node. Raises MuslinError where there is none."""
@@ -69,12 +69,12 @@ class Cluster:
 
     async def nodes(self) -> dict[str, str]:
         """The nodes of the cluster, with their internal address."""
-        found = {}
+        objects = {}
         for node in await self.items("nodes"):
             addresses = node["status"].get("addresses") or []
             inside = [one["address"] for one in addresses if one["type"] == "InternalIP"]
-            found[str(node["metadata"]["name"])] = inside[0] if inside else ""
-        return found
+            objects[str(node["metadata"]["name"])] = inside[0] if inside else ""
+        return objects
 
     async def forget(self, *, expired_only: bool = False) -> list[str]:
         """Delete the namespaces of tests that were killed, or of all tests; their names."""
@@ -121,9 +121,9 @@ class PodStage:
         trees = [service, *documents.pods(self.space, nodes, image, self._port)]
         await self._account()
         await self._cluster.call("create", "-f", "-", document=documents.listed(trees))
-        found = await self._started(len(trees) - 1)
+        objects = await self._started(len(trees) - 1)
         for number, node in enumerate(nodes):
-            self._place(node, number, found)
+            self._place(node, number, objects)
         text = await self._cluster.call(
             "get", "service", documents.SERVICE_NAME, "-n", self.space, "-o", "json"
         )
@@ -144,19 +144,19 @@ class PodStage:
     async def _started(self, count: int) -> dict[str, dict[str, Any]]:
         until = time.monotonic() + START_SECONDS
         while True:
-            found = {
+            objects = {
                 str(one["metadata"]["name"]): one
                 for one in await self._cluster.items("pods", "-n", self.space)
             }
-            running = [one for one in found.values() if one["status"].get("phase") == "Running"]
+            running = [one for one in objects.values() if one["status"].get("phase") == "Running"]
             if len(running) == count or time.monotonic() > until:
-                return found
+                return objects
             await asyncio.sleep(LOOK)
 
-    def _place(self, node: str, number: int, found: dict[str, dict[str, Any]]) -> None:
+    def _place(self, node: str, number: int, objects: dict[str, dict[str, Any]]) -> None:
         for role in (documents.SERVER, documents.CLIENT, documents.NODE_CLIENT):
             name = documents.pod_name(role, number)
-            status = found.get(name, {}).get("status", {})
+            status = objects.get(name, {}).get("status", {})
             address = str(status.get("podIP", ""))
             if status.get("phase") != "Running" and role != documents.NODE_CLIENT:
                 self.errors[node] = (

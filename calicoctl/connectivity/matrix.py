@@ -71,7 +71,7 @@ def probes(phase: str, sources: Sequence[Place], targets: Sequence[Target]) -> l
     Of more than `PEERS` nodes a place asks its own and those that follow it in their order, so that
     each node is asked by as many, and a larger cluster costs no more a node.
     """
-    found = []
+    made = []
     nodes = sorted({target.node for target in targets if target.node})
     place = {node: number for number, node in enumerate(nodes)}
     for source in sources:
@@ -87,8 +87,8 @@ def probes(phase: str, sources: Sequence[Place], targets: Sequence[Target]) -> l
             own_node = target.kind == NODES and target.node == source.node
             if own_node or source.address == target.host:
                 continue
-            found.append(Probe(phase, source, target, _open(phase, target)))
-    return found
+            made.append(Probe(phase, source, target, _open(phase, target)))
+    return made
 
 
 def _open(phase: str, target: Target) -> bool:
@@ -103,10 +103,10 @@ def ring(sources: Sequence[Place], targets: Sequence[Target]) -> list[Probe]:
     there = {target.node: target for target in targets if target.kind == PODS}
     nodes = [node for node in sorted(by_node) if node in there]
     pairs = [(node, nodes[(number + 1) % len(nodes)]) for number, node in enumerate(nodes)]
-    found = []
+    made = []
     for near, far in dict.fromkeys(pairs):
         source, target = by_node[near], there[far]
         if source.address != target.host:
             goal = Target(SPEED, target.title, target.host, target.port, target.node)
-            found.append(Probe(OPEN, source, goal))
-    return found
+            made.append(Probe(OPEN, source, goal))
+    return made

@@ -38,10 +38,10 @@ def table(results: Sequence[Result], findings: Sequence[Finding], wide: bool = F
 
 def _summary(results: Sequence[Result]) -> list[list[str]]:
     rows = []
-    for key, found in _grouped(results, lambda one: (one.probe.phase, one.probe.target.kind)):
-        times = [one.latency_ms for one in found if one.latency_ms is not None]
+    for key, group in _grouped(results, lambda one: (one.probe.phase, one.probe.target.kind)):
+        times = [one.latency_ms for one in group if one.latency_ms is not None]
         slowest = f"{max(times):.3f}" if times else "-"
-        right, latency, speed, _ = _measured(found)
+        right, latency, speed, _ = _measured(group)
         rows.append([*key, right, latency, slowest, speed])
     return rows
 
@@ -53,7 +53,7 @@ def _pairs(results: Sequence[Result]) -> list[list[str]]:
         return probe.phase, source, probe.target.node or probe.target.title, probe.target.kind
 
     ordered = sorted(_grouped(results, key), key=lambda item: all(one.right for one in item[1]))
-    return [[*names, *_measured(found)] for names, found in ordered]
+    return [[*names, *_measured(group)] for names, group in ordered]
 
 
 def _grouped(
@@ -65,16 +65,16 @@ def _grouped(
     return list(grouped.items())
 
 
-def _measured(found: Sequence[Result]) -> list[str]:
-    times = [one.latency_ms for one in found if one.latency_ms is not None]
-    bits = [one.bits for one in found if one.bits is not None]
-    wanted = {"answer" if one.probe.open else "denied" for one in found}
-    outcomes = sorted({one.outcome for one in found})
+def _measured(group: Sequence[Result]) -> list[str]:
+    times = [one.latency_ms for one in group if one.latency_ms is not None]
+    bits = [one.bits for one in group if one.bits is not None]
+    expected = {"answer" if one.probe.open else "denied" for one in group}
+    outcomes = sorted({one.outcome for one in group})
     return [
-        f"{sum(one.right for one in found)}/{len(found)}",
+        f"{sum(one.right for one in group)}/{len(group)}",
         f"{statistics.median(times):.3f}" if times else "-",
         f"{statistics.median(bits) / 1e6:.0f}" if bits else "-",
-        f"{', '.join(outcomes)} (wanted: {', '.join(sorted(wanted))})",
+        f"{', '.join(outcomes)} (wanted: {', '.join(sorted(expected))})",
     ]
 
 
@@ -127,8 +127,8 @@ def junit(results: Sequence[Result], findings: Sequence[Finding]) -> str:
         seconds = (one.latency_ms or 0.0) / 1000
         case = _case(suite, f"{probe.phase}.{probe.target.kind}", name, seconds)
         if not one.right:
-            wanted = "an answer" if probe.open else "no answer"
-            _fail(case, f"{one.outcome} {one.error}".strip() + f", wanted {wanted}")
+            expected = "an answer" if probe.open else "no answer"
+            _fail(case, f"{one.outcome} {one.error}".strip() + f", wanted {expected}")
     ET.indent(suite)
     return ET.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Protocol
@@ -24,6 +24,7 @@ from libcalico.datastore.capabilities import entries_of
 from libcalico.datastore.interface import Datastore, Selection
 from libcalico.errors import InvalidValue, MuslinError
 from libcalico.model import WorkloadEndpoint
+from libcalico.process import tasks
 
 Say = Callable[[str], None]
 
@@ -199,12 +200,12 @@ def chosen(known: dict[str, str], settings: Settings) -> list[str]:
 
 
 @asynccontextmanager
-async def _ended(stop: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
+async def _ended(stop: Callable[[], Coroutine[object, object, None]]) -> AsyncIterator[None]:
     """Calls `stop` at the end, also when this task is cancelled once more meanwhile."""
     try:
         yield
     finally:
-        await asyncio.shield(asyncio.ensure_future(stop()))
+        await asyncio.shield(tasks.start(stop(), "cleaning up"))
 
 
 async def cleaned(settings: Settings) -> list[str]:

@@ -59,7 +59,7 @@ def places_of(
 ) -> list[Place]:
     """The pods that take part: at most `most` of a node, in the order of their names."""
     chosen = parse(selector) if selector else None
-    found: dict[str, list[Place]] = {}
+    by_node: dict[str, list[Place]] = {}
     for one in sorted(endpoints, key=lambda one: (one.metadata.namespace, one.spec.pod)):
         if namespaces and one.metadata.namespace not in namespaces:
             continue
@@ -68,10 +68,10 @@ def places_of(
             continue
         pod = one.spec.pod or one.spec.workload
         address = one.spec.ipNetworks[0].partition("/")[0] if one.spec.ipNetworks else ""
-        there = found.setdefault(one.spec.node, [])
+        there = by_node.setdefault(one.spec.node, [])
         if pod and address and len(there) < most:
             there.append(Place(one.spec.node, pod, one.metadata.namespace, address))
-    return [place for node in sorted(found) for place in found[node]]
+    return [place for node in sorted(by_node) for place in by_node[node]]
 
 
 class ViaStage:

@@ -116,23 +116,23 @@ def _spread(
     width: float,
 ) -> list[tuple[str, float]]:
     """A place on the line for each name of a band: near its neighbours, and none over another."""
-    wanted: dict[str, float] = {}
+    ideal: dict[str, float] = {}
     for name in band:
         known = [boxes[other].x for other in near[name] if other in boxes]
-        wanted[name] = sum(known) / len(known) if known else -1.0
-    if any(place < 0 for place in wanted.values()) or not boxes:
+        ideal[name] = sum(known) / len(known) if known else -1.0
+    if any(place < 0 for place in ideal.values()) or not boxes:
         order = list(band)
         start = (width - _length(order, sizes)) / 2
-        wanted = {}
+        ideal = {}
         for name in order:
-            wanted[name] = start + sizes[name][0] / 2
+            ideal[name] = start + sizes[name][0] / 2
             start += sizes[name][0] + GAP
-    order = sorted(band, key=lambda name: (wanted[name], band.index(name)))
+    order = sorted(band, key=lambda name: (ideal[name], band.index(name)))
     placed: list[float] = []
     edge = MARGIN
     for name in order:
         half = sizes[name][0] / 2
-        middle = max(edge + half, wanted[name])
+        middle = max(edge + half, ideal[name])
         placed.append(middle)
         edge = middle + half + GAP
     edge = width - MARGIN

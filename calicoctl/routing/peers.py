@@ -47,8 +47,8 @@ def table(sessions: Sequence[Session], sources: dict[str, str], wide: bool = Fal
         return "No BGP sessions.\n"
     rows = [_row(one, sources, wide) for one in sessions]
     counts = {state: sum(one.state == state for one in sessions) for state in ORDER}
-    told = ", ".join(f"{counts[state]} {WORDS[state]}" for state in (UP, DOWN, UNKNOWN))
-    return borders.render(HEADINGS + (WIDE if wide else ()), rows) + f"Sessions: {told}\n"
+    counted = ", ".join(f"{counts[state]} {WORDS[state]}" for state in (UP, DOWN, UNKNOWN))
+    return borders.render(HEADINGS + (WIDE if wide else ()), rows) + f"Sessions: {counted}\n"
 
 
 def _row(one: Session, sources: dict[str, str], wide: bool) -> list[str]:

@@ -59,7 +59,7 @@ def of_reports(
     nodes: Sequence[str],
     now: float,
     named: Mapping[str, str],
-    wanted: IPNetwork | None = None,
+    goal: IPNetwork | None = None,
 ) -> Found:
     """The routes of these nodes by their newest reports; `named`: the node of each address."""
     newest: dict[str, CalicoNodeStatus] = {}
@@ -72,21 +72,21 @@ def of_reports(
     routes: list[Route] = []
     unknown: dict[str, str] = {}
     for node in nodes:
-        told = newest.get(node)
-        if told is None:
+        latest = newest.get(node)
+        if latest is None:
             unknown[node] = "it has reported no routes"
-        elif not is_current(told, now):
-            unknown[node] = f"its report of {told.status.lastUpdated} is too old"
+        elif not is_current(latest, now):
+            unknown[node] = f"its report of {latest.status.lastUpdated} is too old"
         else:
-            routes += _routes(told, named)
-    if wanted is not None:
-        routes = [one for one in routes if _meets(ip_network(one.prefix), wanted)]
-    routes.sort(key=_order(wanted))
+            routes += _routes(latest, named)
+    if goal is not None:
+        routes = [one for one in routes if _meets(ip_network(one.prefix), goal)]
+    routes.sort(key=_order(goal))
     return Found(tuple(routes), unknown)
 
 
 def _routes(report: CalicoNodeStatus, named: Mapping[str, str]) -> list[Route]:
-    told = report.status.routes
+    latest = report.status.routes
     return [
         Route(
             report.spec.node,
@@ -97,22 +97,22 @@ def _routes(report: CalicoNodeStatus, named: Mapping[str, str]) -> list[Route]:
             one.learnedFrom.sourceType,
             named.get(one.learnedFrom.peerIP, one.learnedFrom.peerIP),
         )
-        for one in (*told.routesV4, *told.routesV6)
+        for one in (*latest.routesV4, *latest.routesV6)
     ]
 
 
-def _meets(prefix: IPNetwork, wanted: IPNetwork) -> bool:
+def _meets(prefix: IPNetwork, goal: IPNetwork) -> bool:
     """Whether a route leads to the wanted addresses, or to a part of them."""
-    if prefix.version != wanted.version:
+    if prefix.version != goal.version:
         return False
-    return prefix.overlaps(wanted)
+    return prefix.overlaps(goal)
 
 
-def _order(wanted: IPNetwork | None) -> Callable[[Route], tuple[int | str, ...]]:
+def _order(goal: IPNetwork | None) -> Callable[[Route], tuple[int | str, ...]]:
     def key(one: Route) -> tuple[int | str, ...]:
         prefix = ip_network(one.prefix)
         place = (prefix.version, int(prefix.network_address), prefix.prefixlen)
-        if wanted is None:
+        if goal is None:
             return (one.node, *place, not one.used)
         # Of one address the longest prefix first: it decides.
         return (one.node, -prefix.prefixlen, *place, not one.used)
@@ -120,7 +120,7 @@ def _order(wanted: IPNetwork | None) -> Callable[[Route], tuple[int | str, ...]]
     return key
 
 
-def table(found: Found) -> str:
+def table(answer: Found) -> str:
     """A route a line, then the nodes whose routes are not known."""
     rows = [
         (
@@ -132,16 +132,16 @@ def table(found: Found) -> str:
             one.source,
             one.peer or "-",
         )
-        for one in found.routes
+        for one in answer.routes
     ]
     text = borders.render(HEADINGS, rows) if rows else "No routes.\n"
-    return text + "".join(f"{node}: {why}\n" for node, why in found.unknown.items())
+    return text + "".join(f"{node}: {why}\n" for node, why in answer.unknown.items())
 
 
-def as_json(found: Found) -> str:
+def as_json(answer: Found) -> str:
     """`routes` and `unknown`."""
     tree = {
-        "routes": [asdict(one) for one in found.routes],
-        "unknown": [{"node": node, "reason": why} for node, why in found.unknown.items()],
+        "routes": [asdict(one) for one in answer.routes],
+        "unknown": [{"node": node, "reason": why} for node, why in answer.unknown.items()],
     }
     return json.dumps(tree, indent=2) + "\n"

@@ -16,7 +16,7 @@ Told = Mapping[tuple[str, str], Session]
 """Sessions by (node, address of the peer)."""
 
 
-def told(whole: Topology, sessions: Iterable[Session]) -> Topology:
+def with_states(whole: Topology, sessions: Iterable[Session]) -> Topology:
     """The topology with the state of each link; down if one end says so."""
     known: dict[tuple[str, str], Session] = {}
     own: dict[str, set[str]] = {}
@@ -32,12 +32,12 @@ def _with_state(link: Link, known: Told, own: Mapping[str, set[str]]) -> Link:
     for address in own.get(link.near, ()):
         if (":" in address) == (link.address.version == 6):
             ends.append(known.get((link.far, address)))
-    found = [one for one in ends if one is not None and one.state != UNKNOWN]
-    down = [one for one in found if one.state == DOWN]
+    telling = [one for one in ends if one is not None and one.state != UNKNOWN]
+    down = [one for one in telling if one.state == DOWN]
     if down:
         why = "; ".join(dict.fromkeys(filter(None, (one.why for one in down))))
         return replace(link, state=DOWN, why=why)
-    return replace(link, state=UP) if found else link
+    return replace(link, state=UP) if telling else link
 
 
 def counted(links: Iterable[Link]) -> str:

@@ -40,7 +40,7 @@ class Place:
 @dataclass(frozen=True, slots=True)
 class Link:
     """A session. `near` is a node; `note`: what is unusual; `state` and `why` as in
-    `calicoctl.status.values`: unknown until `states.told` has said it."""
+    `calicoctl.status.values`: unknown until `states.with_states` has said it."""
 
     near: str
     far: str

@@ -67,14 +67,14 @@ class Asking:
         """The reports that came within so many seconds, and the nodes that gave none."""
         until = time.monotonic() + seconds
         while True:
-            found = await self._store.get_many(list(self._mine))
-            there = [entry.value for entry in found.values() if entry is not None]
+            current = await self._store.get_many(list(self._mine))
+            there = [entry.value for entry in current.values() if entry is not None]
             answered = [one for one in there if one.status.lastUpdated]
             if len(answered) == len(self._mine) or time.monotonic() >= until:
                 break
             await pause(LOOK)
-        told = {one.spec.node for one in answered}
-        return answered, [name for name in self._mine.values() if name not in told]
+        reporting = {one.spec.node for one in answered}
+        return answered, [name for name in self._mine.values() if name not in reporting]
 
     async def close(self) -> None:
         """Delete the requests."""

@@ -39,13 +39,13 @@ def of_documents(
     sessions = tuple(_sessions(name, bgp, named))
     conditions = tuple(_conditions(documents))
     grade, why = Grade.FINE, list[str]()
-    for found, sentence in (
+    for worse, sentence in (
         *_absent(documents, stale),
         *_felix(felix),
         *_of_sessions(sessions),
         *_refused(bgp),
     ):
-        grade = max(grade, found)
+        grade = max(grade, worse)
         why.append(sentence)
     for one in conditions:
         # The reason of a session that is down is told with the session.

@@ -116,7 +116,7 @@ class Reading:
         for name in names:
             keys += [FelixStatusKey(name), FelixStatusKey(name, last=True), LifeSignKey(name)]
         try:
-            found = await self._store.get_many(keys)
+            stored = await self._store.get_many(keys)
         except DatastoreUnavailable:
             raise
         except MuslinError as error:
@@ -124,7 +124,7 @@ class Reading:
             return {}
 
         def value(key: Key) -> object:
-            entry = found.get(key)
+            entry = stored.get(key)
             return entry.value if entry is not None else None
 
         return {

@@ -29,7 +29,7 @@ class Wanted:
         self.classes = ("Agent", "BGP", "Routes") if routes else ("Agent", "BGP")
 
 
-async def read(options: Options, wanted: Wanted, aggregator: live.Asks | None = None) -> Facts:
+async def read(options: Options, request: Wanted, aggregator: live.Asks | None = None) -> Facts:
     """The facts about the nodes that are wanted, with their answers.
 
     An aggregator that does not answer is no hindrance: that is said among what is missing.
@@ -41,26 +41,26 @@ async def read(options: Options, wanted: Wanted, aggregator: live.Asks | None = 
         signs, complaint = await _kubelets(config)
         missing += complaint
     async with datastore(options) as store:
-        found = await facts.read(store, time.time(), signs)
-        found = only(found, wanted.nodes)
-        if wanted.ask:
-            reports, silent = await _asked(store, list(found.names), wanted)
-            found = replace(
-                found,
+        known = await facts.read(store, time.time(), signs)
+        known = only(known, request.nodes)
+        if request.ask:
+            reports, silent = await _asked(store, list(known.names), request)
+            known = replace(
+                known,
                 now=time.time(),
-                reports=(*found.reports, *reports),
+                reports=(*known.reports, *reports),
                 answers={
-                    name: Answer(error=f"no report within {wanted.ask:g} s") for name in silent
+                    name: Answer(error=f"no report within {request.ask:g} s") for name in silent
                 },
             )
     if aggregator is not None:
         try:
-            answers = await live.answers(aggregator, list(found.names))
+            answers = await live.answers(aggregator, list(known.names))
         except MuslinError as error:
             missing.append(f"The nodes were not asked: {error}")
         else:
-            found = replace(found, answers={**found.answers, **answers})
-    return replace(found, missing=(*found.missing, *missing))
+            known = replace(known, answers={**known.answers, **answers})
+    return replace(known, missing=(*known.missing, *missing))
 
 
 async def _kubelets(config: apiconfig.DatastoreConfig) -> tuple[dict[str, Signs], list[str]]:
@@ -73,23 +73,23 @@ async def _kubelets(config: apiconfig.DatastoreConfig) -> tuple[dict[str, Signs]
 
 
 async def _asked(
-    store: Datastore, names: list[str], wanted: Wanted
+    store: Datastore, names: list[str], request: Wanted
 ) -> tuple[list[CalicoNodeStatus], list[str]]:
     asking.checked(names)
-    questions = asking.Asking(store, wanted.classes)
+    questions = asking.Asking(store, request.classes)
     try:
         await questions.ask(names)
-        return await questions.reports(wanted.ask)
+        return await questions.reports(request.ask)
     finally:
         await questions.close()
 
 
-def only(found: Facts, names: Sequence[str]) -> Facts:
+def only(known: Facts, names: Sequence[str]) -> Facts:
     """The facts, asked about these nodes alone; without names about all. Raises InvalidValue."""
     if not names:
-        return found
+        return known
     for name in names:
-        if name not in found.nodes:
-            known = ", ".join(sorted(found.nodes)[:10]) or "none"
-            raise InvalidValue("--node", name, f"one of the cluster's nodes: {known}")
-    return replace(found, only=tuple(dict.fromkeys(names)))
+        if name not in known.nodes:
+            names_known = ", ".join(sorted(known.nodes)[:10]) or "none"
+            raise InvalidValue("--node", name, f"one of the cluster's nodes: {names_known}")
+    return replace(known, only=tuple(dict.fromkeys(names)))

@@ -55,13 +55,13 @@ def peers_by_address(nodes: Mapping[str, Node]) -> dict[str, str]:
 def addresses(node: Node) -> tuple[str, ...]:
     """The BGP addresses of a node; what is no address is left out."""
     bgp = node.spec.bgp
-    found = []
+    texts = []
     for text in (bgp.ipv4Address, bgp.ipv6Address) if bgp is not None else ():
         try:
-            found.append(str(ip_interface(text).ip))
+            texts.append(str(ip_interface(text).ip))
         except ValueError:
             continue
-    return tuple(found)
+    return tuple(texts)
 
 
 def _badness(node: NodeState) -> tuple[int, bool, int, str]:
@@ -77,21 +77,21 @@ def _node(
     named: Mapping[str, str],
 ) -> NodeState:
     answer = facts.answers.get(name)
-    told = _by_answer(name, answer, named)
+    state = _by_answer(name, answer, named)
     signs = facts.signs.get(name, Signs())
     grade, why = _life(signs, facts.now)
-    if told is None and report is not None:
+    if state is None and report is not None:
         if grade is Grade.BAD:
             report = report.forgotten()
-        told = _by_report(name, report)
+        state = _by_report(name, report)
         if report.current and grade is Grade.UNKNOWN:
             grade, why = Grade.FINE, []  # what reports lives
-    if told is None:
-        told = NodeState(name, Grade.UNKNOWN, ())
+    if state is None:
+        state = NodeState(name, Grade.UNKNOWN, ())
         if grade is Grade.FINE:
             # It lives; of its sessions nothing is known.
             why = ["its sessions are not known"]
-    elif told.source == LIVE and grade in (Grade.UNKNOWN, Grade.BAD) and signs.ready is None:
+    elif state.source == LIVE and grade in (Grade.UNKNOWN, Grade.BAD) and signs.ready is None:
         grade, why = Grade.FINE, []  # it has just answered: its keys say less
     unanswered = "" if answer is None else answer.error
     if unanswered:
@@ -102,18 +102,18 @@ def _node(
         why.append("it drains (calicoctl node bgp undrain ends that)")
     return NodeState(
         name=name,
-        grade=max(grade, told.grade, Grade.WARNING if draining else Grade.FINE),
-        why=(*why, *told.why),
+        grade=max(grade, state.grade, Grade.WARNING if draining else Grade.FINE),
+        why=(*why, *state.why),
         addresses=addresses(node),
-        version=told.version,
-        source=told.source,
-        seen=told.seen or _last_seen(signs),
+        version=state.version,
+        source=state.source,
+        seen=state.seen or _last_seen(signs),
         draining=draining,
         unanswered=unanswered,
-        sessions=told.sessions,
-        conditions=told.conditions,
-        endpoints=told.endpoints,
-        endpoints_in_force=told.endpoints_in_force,
+        sessions=state.sessions,
+        conditions=state.conditions,
+        endpoints=state.endpoints,
+        endpoints_in_force=state.endpoints_in_force,
     )
 
 

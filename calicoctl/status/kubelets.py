@@ -74,14 +74,14 @@ async def read(config: DatastoreConfig) -> dict[str, Signs]:
     from libcalico.kubernetes.client import Client
 
     client = Client(way_to_api(config, os.environ), timeout=max(config.timeout, TIMEOUT))
-    found: dict[str, Signs] = {}
+    by_node: dict[str, Signs] = {}
     token = ""
     try:
         while True:
             query = {"limit": str(PAGE), **({"continue": token} if token else {})}
             signs, token = decoded(await client.request("GET", PATH, query))
-            found |= signs
+            by_node |= signs
             if not token:
-                return found
+                return by_node
     finally:
         await client.close()

@@ -46,19 +46,19 @@ class Asks(Protocol):
 async def answers(asks: Asks, names: list[str], seconds: float = SECONDS) -> dict[str, Answer]:
     """What each of these nodes answered, or why it did not. Raises MuslinError where the
     aggregator itself does not answer and nothing came before that."""
-    found: dict[str, Answer] = {}
+    answered: dict[str, Answer] = {}
     problem = "no answer came"
     try:
-        async for told in asks.ask(QUESTION, nodes=names, seconds=seconds):
-            if told.answer is not None:
-                found[told.node] = Answer(documents_of(told.answer))
-            elif told.error:
-                found.setdefault(told.node, Answer(error=told.error))
+        async for reply in asks.ask(QUESTION, nodes=names, seconds=seconds):
+            if reply.answer is not None:
+                answered[reply.node] = Answer(documents_of(reply.answer))
+            elif reply.error:
+                answered.setdefault(reply.node, Answer(error=reply.error))
     except MuslinError as error:
-        if not found:
+        if not answered:
             raise
         problem = str(error)
-    return {name: found.get(name) or Answer(error=problem) for name in names}
+    return {name: answered.get(name) or Answer(error=problem) for name in names}
 
 
 def documents_of(answer: Mapping[str, object]) -> dict[str, Mapping[str, object]]:

@@ -43,15 +43,17 @@ def _exactly(
 def _quickly(pools: Sequence[Pool], stored: Sequence[Block]) -> list[PoolState]:
     ordered = sorted(pools, key=lambda pool: -pool.cidr.prefixlen)
     used = dict.fromkeys((pool.name for pool in pools), 0)
-    held = dict(used)
+    block_count = dict(used)
     for block in stored:
         cidr = ip_network(block.cidr)
         home = next((pool for pool in ordered if _inside(cidr, pool.cidr)), None)
         if home is not None:
             used[home.name] += blocks.used_count(block)
-            held[home.name] += 1
+            block_count[home.name] += 1
     return [
-        _state(pool, used[pool.name], blocks.size(pool.cidr) - used[pool.name], held[pool.name])
+        _state(
+            pool, used[pool.name], blocks.size(pool.cidr) - used[pool.name], block_count[pool.name]
+        )
         for pool in pools
     ]
 
@@ -62,7 +64,7 @@ def _inside(cidr: IPNetwork, pool: IPNetwork) -> bool:
     return cidr.network_address in pool
 
 
-def _state(pool: Pool, in_use: int, free: int, held: int) -> PoolState:
+def _state(pool: Pool, in_use: int, free: int, block_count: int) -> PoolState:
     capacity = blocks.size(pool.cidr)
     grade, why = Grade.FINE, ""
     if pool.disabled:
@@ -72,5 +74,5 @@ def _state(pool: Pool, in_use: int, free: int, held: int) -> PoolState:
     elif in_use >= NEARLY_FULL * capacity:
         grade, why = Grade.WARNING, f"only {free} addresses are free"
     return PoolState(
-        pool.name, str(pool.cidr), grade, why, capacity, in_use, free, held, pool.disabled
+        pool.name, str(pool.cidr), grade, why, capacity, in_use, free, block_count, pool.disabled
     )

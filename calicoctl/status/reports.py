@@ -84,21 +84,21 @@ def _merged(
     newest = bgp or agent
     assert newest is not None
     daemons = [] if agent is None else [agent.status.agent.birdV4, agent.status.agent.birdV6]
-    told = agent is not None and is_current(agent, now)
+    content = agent is not None and is_current(agent, now)
     merged = Merged(
         seen=newest.status.lastUpdated or "",
         current=bgp is not None and is_current(bgp, now),
         sessions=() if bgp is None else tuple(sessions_of(bgp, named)),
         version=next((one.version for one in daemons if one.version), ""),
-        not_ready=told and any(one.state == "NotReady" for one in daemons),
+        not_ready=content and any(one.state == "NotReady" for one in daemons),
     )
     return merged if merged.current else merged.forgotten()
 
 
 def sessions_of(report: CalicoNodeStatus, named: Mapping[str, str]) -> list[Session]:
     """The sessions of a report, IPv4 first."""
-    told = report.status.bgp
-    return [_session(report.spec.node, one, named) for one in (*told.peersV4, *told.peersV6)]
+    content = report.status.bgp
+    return [_session(report.spec.node, one, named) for one in (*content.peersV4, *content.peersV6)]
 
 
 def _session(node: str, peer: CalicoNodePeer, named: Mapping[str, str]) -> Session:

@@ -64,11 +64,11 @@ def headline(status: ClusterStatus) -> str:
     nodes = Counter(node.grade for node in status.nodes)
     counted = [f"{nodes[grade]} {grade.word}" for grade in sorted(Grade, reverse=True)]
     sessions = status.sessions
-    told = [f"{sessions[state]} {state}" for state in (UP, DOWN, UNKNOWN) if sessions[state]]
+    states = [f"{sessions[state]} {state}" for state in (UP, DOWN, UNKNOWN) if sessions[state]]
     return (
         f"Cluster {about or 'without a version'} is {status.grade.word}."
         f" Nodes: {len(status.nodes)} ({', '.join(counted)})."
-        f" Sessions, each end counted: {', '.join(told) or 'none known'}."
+        f" Sessions, each end counted: {', '.join(states) or 'none known'}."
         f" Pools: {len(status.pools)}."
     )
 

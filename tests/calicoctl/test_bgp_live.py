@@ -34,7 +34,7 @@ def states_of(whole: Topology) -> dict[tuple[str, str], str]:
 
 
 def mesh(count: int, *sessions: Session) -> Topology:
-    return states.told(topology(view_of(count)), sessions)
+    return states.with_states(topology(view_of(count)), sessions)
 
 
 def test_a_link_is_down_when_one_end_says_so_and_up_only_when_told() -> None:

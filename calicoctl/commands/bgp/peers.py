@@ -49,7 +49,7 @@ def peers(
     CalicoNodeStatus, or now with --ask or an aggregator. Of a node that says nothing the sessions
     are shown that it is configured to hold, and their state is not known.
     """
-    from calicoctl.routing import peers as told
+    from calicoctl.routing import peers as listing
     from calicoctl.routing import reading
     from calicoctl.routing.topology import topology
     from calicoctl.status import judge
@@ -61,20 +61,20 @@ def peers(
     if 0 < len(silent) <= CONFIGURED:
         view, _ = asyncio.run(reading.read_view(options))
         configured = topology(view, only=silent)
-    sessions = told.chosen(told.of_status(status, configured), nodes, down)
+    sessions = listing.chosen(listing.of_status(status, configured), nodes, down)
     sources = {node.name: node.source for node in status.nodes}
     if output == "json":
-        click.echo(told.as_json(sessions, sources, status.missing), nl=False)
+        click.echo(listing.as_json(sessions, sources, status.missing), nl=False)
         return
     if output == "yaml":
         import json
 
         from calicoctl import yamltext
 
-        tree = json.loads(told.as_json(sessions, sources, status.missing))
+        tree = json.loads(listing.as_json(sessions, sources, status.missing))
         click.echo(yamltext.dump(tree), nl=False)
         return
-    click.echo(told.table(sessions, sources, wide=output == "wide"), nl=False)
+    click.echo(listing.table(sessions, sources, wide=output == "wide"), nl=False)
     for sentence in (*status.unreadable, *status.missing):
         click.echo(sentence, err=True)
     for node, why in status.unanswered:

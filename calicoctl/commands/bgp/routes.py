@@ -43,23 +43,23 @@ def routes(
     The routes are those of CalicoNodeStatus objects with the class Routes; --ask makes one for each
     node, and deletes it. A node whose routes are not known is named.
     """
-    from calicoctl.routing import routes as told
+    from calicoctl.routing import routes as listing
     from calicoctl.status.judge import peers_by_address
 
     options = options_of(config, allow_version_mismatch, context)
-    wanted = told.parse_prefix(prefix) if prefix is not None else None
+    goal = listing.parse_prefix(prefix) if prefix is not None else None
     facts = gathered(options, nodes, ask, {}, routes=True)
     named = peers_by_address(facts.nodes)
-    found = told.of_reports(facts.reports, facts.names, facts.now, named, wanted)
+    answer = listing.of_reports(facts.reports, facts.names, facts.now, named, goal)
     if output == "table":
-        click.echo(told.table(found), nl=False)
-        if found.unknown and ask is None:
+        click.echo(listing.table(answer), nl=False)
+        if answer.unknown and ask is None:
             click.echo("--ask 10 asks every node through the datastore for 10 seconds.", err=True)
     elif output == "json":
-        click.echo(told.as_json(found), nl=False)
+        click.echo(listing.as_json(answer), nl=False)
     else:
         import json
 
         from calicoctl import yamltext
 
-        click.echo(yamltext.dump(json.loads(told.as_json(found))), nl=False)
+        click.echo(yamltext.dump(json.loads(listing.as_json(answer))), nl=False)

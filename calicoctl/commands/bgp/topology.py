@@ -61,4 +61,4 @@ def topology(
         click.echo(sentence, err=True)
     for node, why in status.unanswered:
         click.echo(f"{node} did not answer: {why}", err=True)
-    click.echo(drawing.FORMS[output](states.told(of_view(view), sessions)), nl=False)
+    click.echo(drawing.FORMS[output](states.with_states(of_view(view), sessions)), nl=False)

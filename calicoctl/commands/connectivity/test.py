@@ -6,6 +6,7 @@ Tested in `tests/calicoctl/test_connectivity_command.py`.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from calicoctl.commands.resources.common import options_of
 
 if TYPE_CHECKING:
     from calicoctl.connectivity.model import Target
+    from calicoctl.connectivity.session import Settings
 
 
 def _targets(
@@ -109,17 +111,9 @@ def test(
 
     Exit status: 0 when all is right, 1 when something is not, or when there was no test.
     """
-    from calicoctl.connectivity import judge, report
-    from calicoctl.connectivity.session import Settings, cleaned, perform
-    from libcalico.errors import InvalidValue
+    _check(via, image, {"--via-node": via_node, "-n": namespaces, "--selector": selector})
+    from calicoctl.connectivity.session import Settings
 
-    if not via:
-        alone = {"--via-node": via_node, "--namespace": namespaces, "--selector": selector}
-        for name, value in alone.items():
-            if value:
-                raise InvalidValue(name, value, "stands with --via only")
-    elif image:
-        raise InvalidValue("--image", image, "stands without --via: its pods are there")
     settings = Settings(
         options=options_of(config, allow_version_mismatch, context),
         nodes=nodes,
@@ -139,9 +133,34 @@ def test(
         pods=pods,
     )
     if cleanup_only:
-        for name in asyncio.run(cleaned(settings)):
-            click.echo(f"removed {name}")
-        return
+        _clean(settings)
+    else:
+        _perform(settings, junit, output)
+
+
+def _check(via: str, image: str, alone: Mapping[str, object]) -> None:
+    """Raise InvalidValue for options that do not stand together."""
+    from libcalico.errors import InvalidValue
+
+    if via and image:
+        raise InvalidValue("--image", image, "stands without --via: its pods are there")
+    for name, value in alone.items():
+        if value and not via:
+            raise InvalidValue(name, value, "stands with --via only")
+
+
+def _clean(settings: Settings) -> None:
+    from calicoctl.connectivity.session import cleaned
+
+    for name in asyncio.run(cleaned(settings)):
+        click.echo(f"removed {name}")
+
+
+def _perform(settings: Settings, junit: Path | None, output: str) -> None:
+    """Test, tell, and end with status 1 where something is wrong."""
+    from calicoctl.connectivity import judge, report
+    from calicoctl.connectivity.session import perform
+
     try:
         results = asyncio.run(perform(settings, lambda text: click.echo(text, err=True)))
     except asyncio.CancelledError:

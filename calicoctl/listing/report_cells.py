@@ -31,8 +31,8 @@ def agent(report: CalicoNodeStatus, _: Context) -> str:
     """Whether the BGP agent is ready: the worse of both families."""
     if _lacks(report, "Agent"):
         return NONE
-    told = report.status.agent
-    states = {one.state for one in (told.birdV4, told.birdV6) if one.state}
+    daemons = report.status.agent
+    states = {one.state for one in (daemons.birdV4, daemons.birdV6) if one.state}
     return "NotReady" if "NotReady" in states else next(iter(states), NONE)
 
 
