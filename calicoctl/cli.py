@@ -49,9 +49,15 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Explain why a packet is let in or dropped.",
     ),
     "policy": ("calicoctl.commands.policy.table:policy", "Foresee what policies would change."),
+    "flows": ("calicoctl.commands.flows:flows", "Show what connected to what, and who decided."),
     "ipam": ("calicoctl.commands.ipam.table:ipam", "Manage IP addresses."),
     "node": ("calicoctl.commands.node.table:node", "Run, check and explain a node."),
+    "status": ("calicoctl.commands.status:status", "Tell how the whole cluster is."),
     "bgp": ("calicoctl.commands.bgp.table:bgp", "Show the BGP of the cluster."),
+    "connectivity": (
+        "calicoctl.commands.connectivity.table:connectivity",
+        "Test whether the network does what it should.",
+    ),
     "cluster": (
         "calicoctl.commands.cluster.table:cluster",
         "Gather facts about the whole cluster.",

@@ -30,6 +30,7 @@ from calicoctl.cells import (
     spec_or,
     tier_cell,
 )
+from calicoctl.listing import report_cells
 from libcalico.errors import MuslinError
 from libcalico.model.kinds import Resource
 
@@ -86,8 +87,32 @@ TABLE: dict[str, Columns] = {
     ),
     "CalicoNodeStatus": Columns(
         ("NAME", "NODE"),
-        ("NAME", "NODE", "CLASSES"),
-        _NAME | {"NODE": spec_cell("node"), "CLASSES": joined_cell("classes")},
+        # Calico v3.32 has no such command; its next release has the first three, whose template
+        # fails on the classes. The plain table is theirs to the byte, what follows is ours.
+        (
+            "NAME",
+            "NODE",
+            "CLASSES",
+            "PERIOD",
+            "LAST-UPDATED",
+            "AGENT",
+            "V4-UP",
+            "V6-UP",
+            "ROUTES",
+            "DOWN",
+        ),
+        _NAME
+        | {
+            "NODE": spec_cell("node"),
+            "CLASSES": joined_cell("classes"),
+            "PERIOD": report_cells.period,
+            "LAST-UPDATED": report_cells.last_updated,
+            "AGENT": report_cells.agent,
+            "V4-UP": report_cells.sessions("V4"),
+            "V6-UP": report_cells.sessions("V6"),
+            "ROUTES": report_cells.routes,
+            "DOWN": report_cells.down,
+        },
     ),
     "ClusterInformation": Columns(
         _CLUSTER,

@@ -44,7 +44,7 @@ async def datastore(
     (docs/reference/data-model.md#calicoctls-commands). `quiet`: notices are not told. Raises
     `MuslinError` for a bad configuration and `DatastoreUnavailable` within the deadline.
     """
-    config = _configuration(options)
+    config = configuration(options)
     for notice in () if quiet else config.notices:
         print(notice, file=sys.stderr)
     store: Datastore
@@ -62,7 +62,7 @@ async def datastore(
         await store.close()
 
 
-def _configuration(options: Options) -> apiconfig.DatastoreConfig:
+def configuration(options: Options) -> apiconfig.DatastoreConfig:
     config = _with_default_kubeconfig(apiconfig.load(options.config, os.environ))
     if not options.context:
         return config

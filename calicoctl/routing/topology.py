@@ -7,7 +7,7 @@ only one of them holds is marked: it will not come up. Tested in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from bgp.cluster.view import ClusterView
@@ -15,27 +15,32 @@ from bgp.peering import peering, reflectors
 from bgp.peering.compare import Assumed
 from bgp.peering.expansion import DEFAULT_AS
 from bgp.peering.peering import Settings
-from bgp.peering.planned import MESH
 from bgp.speaker.interface import IPAddress
+from calicoctl.status.values import UNKNOWN
 
-FULL_MESH = 10
-"""A mesh of more nodes is drawn as one hub: 100 nodes would be 4,950 lines."""
+ONE_SIDED = "does not hold its end"
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A speaker. `node`: one of the cluster; `reflector`: its cluster id."""
+    """A speaker. `node`: one of the cluster; `reflector`: its cluster id.
+
+    `members`: the nodes that a drawing shows as this one place; `hub`: a full mesh as one place.
+    """
 
     name: str
     asn: int
     node: bool = True
     reflector: str = ""
     draining: bool = False
+    members: tuple[str, ...] = ()
+    hub: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A session. `near` is a node; `note`: what is unusual."""
+    """A session. `near` is a node; `note`: what is unusual; `state` and `why` as in
+    `calicoctl.status.values`: unknown until `states.with_states` has said it."""
 
     near: str
     far: str
@@ -43,6 +48,13 @@ class Link:
     kind: str
     asn: int
     note: str = ""
+    state: str = UNKNOWN
+    why: str = ""
+
+    @property
+    def one_sided(self) -> bool:
+        """Whether only one of two nodes holds it."""
+        return ONE_SIDED in self.note
 
 
 @dataclass(frozen=True)
@@ -54,8 +66,12 @@ class Topology:
     refused: Sequence[tuple[str, str, str]] = field(default=())
 
 
-def topology(view: ClusterView) -> Topology:
-    """The topology of a view."""
+def topology(view: ClusterView, only: Collection[str] | None = None) -> Topology:
+    """The topology of a view.
+
+    `only`: what these nodes hold and nothing else; then each of their ends is a link, and no
+    session is said to be one-sided.
+    """
     passwords, settings = Assumed(), Settings()
     clusters = reflectors.cluster_ids(view)
     places: dict[str, Place] = {}
@@ -63,7 +79,7 @@ def topology(view: ClusterView) -> Topology:
     near_ends: set[tuple[str, IPAddress]] = set()
     refused: list[tuple[str, str, str]] = []
     for name, node in sorted(view.nodes.items()):
-        if not node.addresses:
+        if not node.addresses or (only is not None and name not in only):
             continue
         asn = node.asn or view.defaults.asNumber or DEFAULT_AS
         places[name] = Place(name, asn, True, clusters.get(name, ""), node.draining)
@@ -77,7 +93,8 @@ def topology(view: ClusterView) -> Topology:
                 places.setdefault(far, Place(far, peer.remote_as, node=False))
             note = "client" if each.client else ""
             links.append(Link(name, far, peer.address, each.kind, peer.remote_as, note))
-    return Topology(list(places.values()), _paired(view, links, near_ends), refused)
+    paired = links if only is not None else _paired(view, links, near_ends)
+    return Topology(list(places.values()), paired, refused)
 
 
 def _paired(
@@ -92,24 +109,10 @@ def _paired(
             continue
         mine = view.nodes[link.near].address(link.address.version)
         if mine is None or (link.far, mine) not in near_ends:
-            paired.append(replace(link, note=f"{link.far} does not hold its end"))
+            paired.append(replace(link, note=f"{link.far} {ONE_SIDED}"))
             continue
         ends = frozenset((link.near, link.far)), link.address.version
         if ends not in seen:
             seen.add(ends)
             paired.append(link)
     return paired
-
-
-def folded(whole: Topology) -> Topology:
-    """The topology with a large full mesh as one place, to which its nodes are linked."""
-    mesh = [link for link in whole.links if link.kind == MESH and not link.note]
-    members = sorted({name for link in mesh for name in (link.near, link.far)})
-    if len(members) <= FULL_MESH:
-        return whole
-    hub = f"full mesh of {len(members)} nodes"
-    known = {place.name: place for place in whole.places}
-    rest = [link for link in whole.links if link.kind != MESH or link.note]
-    spokes = [Link(name, hub, mesh[0].address, MESH, known[name].asn) for name in members]
-    places = [*whole.places, Place(hub, mesh[0].asn, node=False)]
-    return Topology(places, [*spokes, *rest], whole.refused)

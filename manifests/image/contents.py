@@ -53,7 +53,7 @@ NODE = Target(
 CONTROLLERS = Target(
     "kube-controllers",
     PYTHON,
-    ("calico-kube-controllers", "calicoctl"),
+    ("calico-kube-controllers", "calicoctl", "calico-goldmane"),
     ("calico-kube-controllers",),
     f"{USER}:{USER}",
 )

@@ -11,7 +11,8 @@ import pytest
 from bgp.cluster.nodes import DRAIN
 from bgp.cluster.view import ClusterView
 from calicoctl.routing import drawing
-from calicoctl.routing.topology import folded, topology
+from calicoctl.routing.folding import folded
+from calicoctl.routing.topology import topology
 from tests.bgp.make import node, put, view_of
 from tests.calicoctl.conftest import Ctl
 from tests.calicoctl.test_bgp_plan import document
@@ -41,7 +42,8 @@ def test_one_link_a_session_and_one_sided_ones_are_marked() -> None:
         ("n3", "10.0.0.254"): "",
     }
     text = drawing.table(whole)
-    assert "| n3   | 10.0.0.254 | 10.0.0.254 | node specific |   64500 |" in text
+    assert "| n3   | 10.0.0.254 | 10.0.0.254 | node specific |   64500 | not known |" in text
+    assert text.endswith("Sessions: 3 not known\n")
     assert whole.places[0].reflector == "224.0.0.1"
 
 
@@ -62,9 +64,9 @@ def test_drawings_hold_every_place_and_link(form: str) -> None:
         assert place.name in text
     assert "reflector 224.0.0.1" in text
     assert "draining" in text
-    counts = {"dot": r" -- ", "mermaid": r" (---|-\.-) ", "svg": r"<line "}
+    counts = {"dot": r" -- ", "mermaid": r" (---|-\.-)\|", "svg": r"<line "}
     assert len(re.findall(counts[form], text)) == len(whole.links)
-    broken = {"dot": "style=dashed", "mermaid": " -.- ", "svg": "stroke-dasharray"}
+    broken = {"dot": "style=dashed", "mermaid": " -.-|", "svg": "stroke-dasharray"}
     assert text.count(broken[form]) == 1
 
 
@@ -75,10 +77,14 @@ def test_names_stay_in_their_place(name: str) -> None:
     links = [replace(link, far=name if link.far == "n1" else link.far) for link in whole.links]
     links = [replace(link, near=name if link.near == "n1" else link.near) for link in links]
     strange = replace(whole, places=places, links=links)
-    texts = ["".join(each.itertext()) for each in ET.fromstring(drawing.svg(strange)).iter()]
+    drawn = ET.fromstring(drawing.FORMS["svg"](strange))
+    texts = ["".join(each.itertext()) for each in drawn.iter()]
     assert name in texts
     for line in drawing.mermaid(strange).splitlines()[1:]:
-        assert re.fullmatch(r'  p\d+(\[|\(\[|\{\{)"[^"]*"(\]|\]\)|\}\})|  p\d+ \S+ p\d+', line)
+        assert re.fullmatch(
+            r'  p\d+(\[|\(\[|\{\{)"[^"]*"(\]|\]\)|\}\})|  p\d+ \S+\|not known\| p\d+'
+            r'|  linkStyle \d+ stroke:#\w+', line,
+        )  # fmt: skip
     unquoted = re.sub(r'"(\\.|[^"\\])*"', "", drawing.dot(strange))
     assert '"' not in unquoted
 
@@ -89,7 +95,12 @@ def test_the_command(ctl: Ctl) -> None:
     peer = document("BGPPeer", "tor", peerIP="10.0.0.254", asNumber=64500)
     assert ctl("apply", "-f", "-", stdin=nodes + peer).code == 0
     lines = ctl("bgp", "topology").out.splitlines()
-    assert len(lines) == 4 + 3
-    for form, start in (("dot", "graph bgp"), ("mermaid", "graph LR"), ("svg", "<svg")):
+    assert len(lines) == 4 + 3 + 1
+    for form, start in (
+        ("dot", "graph bgp"),
+        ("mermaid", "graph LR"),
+        ("svg", "<svg"),
+        ("json", "{"),
+    ):
         done = ctl("bgp", "topology", "-o", form)
         assert (done.code, done.out.startswith(start)) == (0, True)

@@ -54,7 +54,8 @@ CASES = {
         "s1",
         "{node: node1, classes: [Agent, BGP], updatePeriodSeconds: 10}",
         "NAME NODE | s1 node1",
-        "NAME NODE CLASSES | s1 node1 Agent,BGP",
+        "NAME NODE CLASSES PERIOD LAST-UPDATED AGENT V4-UP V6-UP ROUTES DOWN"
+        " | s1 node1 Agent,BGP 10s never - - - - -",
     ),
     "FelixConfiguration": Case("default", "{logSeverityScreen: Info}", "NAME | default"),
     "GlobalNetworkPolicy": Case(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from flows.server import settings
 from manifests import chart, variants
 from manifests.__main__ import main
 from tests.k8s import binaries
@@ -18,6 +19,7 @@ from tests.manifests.rendered import (
     by_name,
     container,
     environment,
+    mounts,
     pod,
     without_crds,
 )
@@ -104,6 +106,33 @@ def test_nodes_read_through_proxies_only_where_it_is_asked_for() -> None:
     assert "--cert=/certs/etcd-cert" in container(deployment, "etcd-proxy")["command"]
     without = by_name(chart.render({"etcd": {"proxy": {"replicas": 1}}}))
     assert "certs" not in str(without["Deployment/calico-etcd-proxy"])
+
+
+def test_the_aggregator_is_there_only_where_it_is_asked_for() -> None:
+    plain = by_name(chart.render({}))
+    assert not [one for one in plain if one.endswith("/calico-goldmane")]
+    assert "GOLDMANE" not in str(plain["DaemonSet/calico-node"])
+    values = {"enabled": True, "clusterIP": "10.96.0.71", "address": "10.96.0.71:7443"}
+    found = by_name(chart.render({"goldmane": values}))
+    assert found["Service/calico-goldmane"]["spec"]["clusterIP"] == "10.96.0.71"
+    deployment = found["Deployment/calico-goldmane"]
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    for selector in (
+        found["Service/calico-goldmane"]["spec"]["selector"],
+        found["NetworkPolicy/calico-goldmane"]["spec"]["podSelector"]["matchLabels"],
+    ):
+        assert selector.items() <= labels.items()
+    server = container(deployment, "calico-goldmane")
+    settings.read(environment(server))
+    node = found["DaemonSet/calico-node"]
+    variables = environment(container(node, "calico-node"))
+    assert variables["FELIX_FLOWLOGSGOLDMANESERVER"] == "10.96.0.71:7443"
+    folder = mounts(container(node, "calico-node"))["goldmane-certs"]
+    for name in ("CA", "CERT", "KEY"):
+        assert variables[f"FELIX_TYPHA{name}FILE"].startswith(f"{folder}/")
+    assert [one["name"] for one in pod(node)["containers"] if "goldmane" in str(one)] == [
+        "calico-node"
+    ]
 
 
 @pytest.mark.parametrize("secure", [False, True])

@@ -23,6 +23,12 @@ VALUES: dict[str, Mapping[str, Any]] = {
         "imagePullSecrets": [{"name": "registry"}],
         "cni": {"criSocket": "/run/crio/crio.sock", "mtu": "1440"},
         "bgp": {"passwordSecrets": ["one", "two"]},
+        "goldmane": {
+            "enabled": True,
+            "clusterIP": "10.96.0.71",
+            "address": "10.96.0.71:7443",
+            "askers": "admin,web",
+        },
         "etcd": {
             "endpoints": "https://a:2379,https://b:2379",
             "ca": "YQ==",

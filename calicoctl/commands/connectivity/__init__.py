@@ -1,0 +1,1 @@
+"""`calicoctl connectivity`: one module a command."""

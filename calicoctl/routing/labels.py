@@ -1,0 +1,29 @@
+"""The words and colours of drawings of a topology. Pure.
+
+Tested in `tests/calicoctl/test_bgp_topology.py`.
+"""
+
+from __future__ import annotations
+
+from calicoctl.routing.topology import Link, Place
+from calicoctl.status.values import DOWN, UNKNOWN, UP
+
+COLOURS = {UP: "#2e7d32", DOWN: "#c62828", UNKNOWN: "#8a8a8a"}
+STATES = {UP: "up", DOWN: "down", UNKNOWN: "not known"}
+
+
+def label(place: Place) -> list[str]:
+    """The lines in a place's box."""
+    about = f"AS {place.asn}"
+    if place.reflector:
+        about += f", reflector {place.reflector}"
+    if place.draining:
+        about += ", draining"
+    return [place.name, about]
+
+
+def words(link: Link) -> str:
+    """A session in one line: its ends, kind, note, state and why."""
+    about = " ".join(filter(None, (link.kind, link.note)))
+    state = f"{STATES[link.state]}: {link.why}" if link.why else STATES[link.state]
+    return f"{link.near} - {link.far}: {about}; {state}"

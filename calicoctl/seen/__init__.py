@@ -1,0 +1,1 @@
+"""Flows that the aggregator has seen: which are asked for, and how they are shown."""

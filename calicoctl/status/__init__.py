@@ -1,0 +1,1 @@
+"""The state of a whole cluster as plain values: what is read, how it is judged, how it is told."""

@@ -1,0 +1,125 @@
+"""What is complete goes to each export; one that fails or is slow loses flows, which are counted.
+
+Each export has a queue and a thread of its own, so that a slow disk or collector holds up neither
+calls nor the other exports.
+
+Invariants:
+  FLW-5  A flow that was to be exported is written, waits (`WAITING` buckets at most), or is
+         counted as lost.
+Tested in tests/flows/test_exports.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Protocol
+
+from flows.aggregate.buckets import Bucket
+from flows.record import Flow
+from libcalico.errors import MuslinError
+from libcalico.process.tasks import together
+
+log = logging.getLogger(__name__)
+
+WAITING = 20
+"""Buckets of 15 seconds that wait for an export; then new ones are lost."""
+
+
+class Export(Protocol):
+    """One way out. `write` and `close` raise OSError or MuslinError."""
+
+    name: str
+
+    def write(self, flows: Sequence[Flow]) -> None:
+        """Write these flows, in any thread, one call at a time."""
+
+    def close(self) -> None:
+        """Write what waits."""
+
+
+class _Worker:
+    def __init__(self, export: Export) -> None:
+        self.export = export
+        self.queue: asyncio.Queue[Bucket] = asyncio.Queue(WAITING)
+        self.lost = 0
+        self.problem = ""
+
+    def offer(self, bucket: Bucket) -> None:
+        try:
+            self.queue.put_nowait(bucket)
+        except asyncio.QueueFull:
+            self._lose(len(bucket), f"{WAITING} intervals wait to be written")
+
+    def _lose(self, number: int, problem: str) -> None:
+        self.lost += number
+        if not self.problem:
+            log.error("flows are lost for the export %s: %s", self.export.name, problem)
+        self.problem = problem
+
+    async def run(self) -> None:
+        while True:
+            bucket = await self.queue.get()
+            flows = [seen.flow for seen in bucket.seen()]
+            try:
+                await asyncio.to_thread(self.export.write, flows)
+                self.problem = ""
+            except (OSError, MuslinError) as error:
+                self._lose(len(flows), str(error))
+            finally:
+                self.queue.task_done()
+
+
+class Exports:
+    """All ways out."""
+
+    def __init__(self, exports: Sequence[Export]) -> None:
+        self._workers = [_Worker(export) for export in exports]
+
+    def offer(self, buckets: Sequence[Bucket]) -> None:
+        """Take buckets that are complete; returns at once."""
+        for bucket in buckets:
+            for worker in self._workers:
+                worker.offer(bucket)
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        if self._workers:
+            await together((worker.run() for worker in self._workers), "exports of flows")
+
+    async def written(self) -> None:
+        """Wait until nothing waits any more."""
+        for worker in self._workers:
+            await worker.queue.join()
+
+    @property
+    def problems(self) -> dict[str, str]:
+        """Why flows are lost now, by export."""
+        return {one.export.name: one.problem for one in self._workers if one.problem}
+
+    def lost(self) -> dict[str, int]:
+        """Flows that were lost so far, by export."""
+        return {one.export.name: one.lost for one in self._workers}
+
+    def close(self) -> None:
+        """End every export; what waits is lost."""
+        for worker in self._workers:
+            try:
+                worker.export.close()
+            except (OSError, MuslinError) as error:
+                log.error("the export %s did not end well: %s", worker.export.name, error)
+
+
+def opened(file: str, most_bytes: int, files: int, otlp: str) -> Exports:
+    """The exports that are asked for. Raises MuslinError where one cannot be begun."""
+    exports: list[Export] = []
+    if file:
+        from flows.export.json_lines import JSONLines
+
+        exports.append(JSONLines(file, most_bytes, files))
+    if otlp:
+        from flows.export.otlp import OTLP
+
+        exports.append(OTLP(otlp))
+    return Exports(exports)
