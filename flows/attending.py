@@ -71,7 +71,7 @@ class Attendance:
                         # The first word is the aggregator's greeting: it has taken the node in.
                         self.trouble = ""
                         pause.reset()
-                        visit.take(message)
+                        visit.accept(message)
             except grpc.aio.AioRpcError as problem:
                 raise failure(problem, self._place, "attending to questions") from None
             finally:
@@ -97,7 +97,7 @@ class _Visit:
         while True:
             await self._call.write(await self._out.get())
 
-    def take(self, message: pb.ToNode) -> None:
+    def accept(self, message: pb.ToNode) -> None:
         """Begin or cancel a question."""
         kind = message.WhichOneof("content")
         if kind == "begin":

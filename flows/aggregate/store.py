@@ -35,10 +35,10 @@ class Outcome(Enum):
     LEFT_OUT = "left out"
 
 
-class Taking(Protocol):
+class Reading(Protocol):
     """Reads buckets."""
 
-    def take(self, bucket: Bucket) -> None:
+    def read(self, bucket: Bucket) -> None:
         """Read one more."""
 
 
@@ -109,9 +109,9 @@ class Store:
     def _span(self, start: int, end: int) -> tuple[int, int]:
         return resolved(start, end, self._now, self.ring.beginning)
 
-    def _read(self, taking: Taking, span: tuple[int, int]) -> Iterator[None]:
+    def _read(self, reading: Reading, span: tuple[int, int]) -> Iterator[None]:
         for bucket in self.ring.between(*span):
-            taking.take(bucket)
+            reading.read(bucket)
             yield
 
     def complete(self, since: int) -> Iterator[Bucket]:

@@ -2,6 +2,7 @@
 
 A client that reads too slowly is cut off when `BEHIND` buckets wait for it, so that it holds no
 more memory than that; it may begin again from where it was.
+Tested in tests/flows/test_client.py.
 """
 
 from __future__ import annotations
