@@ -2,7 +2,8 @@
 
 Source: https://github.com/projectcalico/calico goldmane/pkg/types (filters).
 
-Alternatives within a field, all fields together. Names and namespaces match as Whisker shows them, too: PUBLIC NETWORK is "pub".
+Alternatives within a field, all fields together. Names and namespaces match as Whisker shows
+them, too: PUBLIC NETWORK is "pub".
 
 Beyond Goldmane: a hit at the end of a tier matches by the policy that triggered it, too, so that
 the name of a policy finds what its tier denied.

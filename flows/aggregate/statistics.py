@@ -2,9 +2,9 @@
 
 Source: https://github.com/projectcalico/calico goldmane/pkg/storage (statistics).
 
-A flow counts once for each rule of its trace, enforced or pending, under what the rule did; what a tier's end did counts for the
-policy that triggered it. Live connections are "in" at a destination and "out" at a source, and of
-a span those of its newest bucket.
+A flow counts once for each rule of its trace, enforced or pending, under what the rule did; what
+a tier's end did counts for the policy that triggered it. Live connections are "in" at a destination
+and "out" at a source, and of a span those of its newest bucket.
 
 Rules are told apart by policy, action, number and direction. Goldmane puts the number of the
 policy in the trace where the API has the number of the rule; here it is the rule's.
