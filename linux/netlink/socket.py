@@ -101,6 +101,10 @@ class Socket(Closing):
         header = struct.pack("@HP", len(program), ctypes.addressof(code))
         self._socket.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, header)
 
+    def set_buffer(self, size: int) -> None:
+        """Let so many bytes wait to be received (8 MiB unless set). Raises OSError."""
+        self._socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, size)
+
     def setblocking(self, blocking: bool) -> None:
         """Switches to non-blocking receives (monitors)."""
         self._socket.setblocking(blocking)
