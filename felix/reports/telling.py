@@ -21,6 +21,7 @@ import errno
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Protocol
 
 from felix.dataplane.loop import Dataplane
@@ -121,8 +122,7 @@ class Telling:
         """Let the rules tell what is wanted, and no longer."""
         rules = self._plane.rules
         while rules.telling is not self._wanted:
-            wanted = self._wanted
-            await self._across(lambda: self._rewritten(wanted))
+            await self._across(partial(self._rewritten, self._wanted))
 
     async def _rewritten(self, tell: Tell) -> None:
         """Wait until the rules are as desired, `_PATIENCE` at most where they are refused."""
