@@ -22,6 +22,7 @@ import errno
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from linux.closing import Closing
 from linux.errors import KernelError
@@ -42,6 +43,8 @@ _WITH_PORTS = frozenset({6, 17, 33, 132, 136})
 _QUERIES = {1: frozenset({8, 0, 13, 14, 15, 16, 17, 18}), 58: frozenset({128, 129})}
 """Types of ICMP that belong to a connection by their identifier."""
 _EXTENSIONS = frozenset({0, 43, 60, 135})
+MOST_ENDINGS = 500
+"""Read at once."""
 _PORTS = struct.Struct("!HH")
 _COUNT = struct.Struct("!Q")
 
@@ -270,11 +273,14 @@ class Endings(Closing):
         """The descriptor, for an event loop."""
         return self._socket.fileno()
 
-    def read(self) -> list[bytes]:
-        """The messages of connections that ended, without waiting. Raises `KernelError`."""
+    def read(self, most: int = MOST_ENDINGS) -> list[bytes]:
+        """The messages of connections that ended, so many at most, without waiting.
+
+        Raises `KernelError`.
+        """
         bodies: list[bytes] = []
         try:
-            for messages in self._socket.read_waiting():
+            for messages in islice(self._socket.read_waiting(), most):
                 if messages is None:
                     self.lost += 1
                 else:

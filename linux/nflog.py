@@ -15,8 +15,9 @@ import errno
 import socket
 import struct
 import time
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address
 from itertools import islice
 
@@ -78,6 +79,18 @@ class Logged:
         return head(self.payload)
 
 
+@dataclass(slots=True)
+class Received:
+    """What all readers of this process received: messages, packets by group, losses."""
+
+    messages: int = 0
+    overruns: int = 0
+    packets: Counter[int] = field(default_factory=Counter)
+
+
+RECEIVED = Received()
+
+
 class Reader(Closing):
     """The reader of some groups, in the namespace of the thread that makes it.
 
@@ -130,6 +143,8 @@ class Reader(Closing):
         packets: list[Logged] = []
         try:
             for messages in islice(self._socket.read_waiting(), most):
+                RECEIVED.messages += messages is not None
+                RECEIVED.overruns += messages is None
                 for kind, _, _, body in messages or ():
                     if kind == _PACKET:
                         packet = parse(body)
@@ -137,6 +152,7 @@ class Reader(Closing):
                         packets.append(packet)
         except OSError as error:
             raise KernelError(error.errno or errno.EIO, "read NFLOG") from error
+        RECEIVED.packets.update(packet.group for packet in packets)
         return packets
 
     def _count(self, packet: Logged) -> None:

@@ -65,21 +65,29 @@ class Ends:
 
     def __init__(self, calc: Calculator) -> None:
         self._calc = calc
-        self._known: dict[bytes, Known] = {}
+        self._workloads: dict[bytes, Known] = {}
+        self._others: dict[bytes, Known] = {}
         self._names: dict[int, Hashable] = {}
         self._hosts: tuple[int, dict[IPAddress, str]] = (-1, {})
 
     def forget(self) -> None:
         """Look up everything anew."""
-        self._known.clear()
+        self._workloads.clear()
+        self._others.clear()
+
+    def forget_others(self) -> None:
+        """Look up anew what was no workload: a pod may be there by now."""
+        self._others.clear()
 
     def known(self, address: bytes) -> Known:
         """What this address is now."""
-        found = self._known.get(address)
+        found = self._workloads.get(address) or self._others.get(address)
         if found is None:
-            if len(self._known) >= MOST_KNOWN:
-                self._known.clear()
-            found = self._known[address] = self._look_up(ip_address(address))
+            found = self._look_up(ip_address(address))
+            kind = self._workloads if found.end.kind is EndKind.WORKLOAD else self._others
+            if len(kind) >= MOST_KNOWN:
+                kind.clear()
+            kind[address] = found
         return found
 
     def _look_up(self, address: IPAddress) -> Known:

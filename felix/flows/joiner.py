@@ -135,12 +135,14 @@ class Lost:
 class Joiner:
     """The connections of one node. `pending`: whether pending traces are wanted."""
 
-    def __init__(self, facts: Facts, *, most: int = MOST, pending: bool = True) -> None:
+    def __init__(
+        self, facts: Facts, lost: Lost | None = None, *, most: int = MOST, pending: bool = True
+    ) -> None:
         self._facts, self._most, self.pending = facts, most, pending
         self._held: dict[bytes, _Held] = {}
         self._flows: dict[Key, _Sum] = {}
         self._round = 1
-        self.lost = Lost()
+        self.lost = lost or Lost()
 
     def __len__(self) -> int:
         return len(self._held)

@@ -8,8 +8,8 @@ such rule, no socket and no cost.
 Invariants:
   NFR-1  One felix has one reader at most, and every listener hears every packet from its joining
          to its leaving, or that it was lost.
-  NFR-2  A flood takes a bounded share of the main loop: after `MOST_A_SECOND` packets the socket is
-         left alone until the second is over. What the kernel drops meanwhile is counted.
+  NFR-2  A flood takes a bounded share of the main loop (`felix.reports.rationed`). What the kernel
+         drops meanwhile is counted.
 Tested in tests/felix/reports/test_telling.py and, with a kernel, tests/felix/kernel/test_drops.py
 and test_flows.py.
 """
@@ -25,6 +25,7 @@ from functools import partial
 from typing import Protocol
 
 from felix.dataplane.loop import Dataplane
+from felix.reports.rationed import Rationed
 from felix.rules import nflog_prefix
 from felix.rules.nflog_prefix import Tell
 from libcalico.process.tasks import start
@@ -32,8 +33,6 @@ from linux.errors import KernelError
 from linux.nflog import Logged, Reader
 
 GROUPS = (nflog_prefix.INGRESS_GROUP, nflog_prefix.EGRESS_GROUP)
-MOST_A_SECOND = 10_000
-"""Packets that are read in one second; at 20 microseconds each a fifth of a core."""
 _PATIENCE = 30.0
 """Seconds to wait until rules that tell are written; then their counts are read all the same."""
 Change = Callable[[], Awaitable[None]]
@@ -64,8 +63,7 @@ class Telling:
         self._reader: Reader | None = None
         self._switching: asyncio.Task[None] | None = None
         self._turned = asyncio.Event()
-        self._budget, self._second = MOST_A_SECOND, 0.0
-        self._resting: asyncio.TimerHandle | None = None
+        self._rationed: Rationed | None = None
 
     @property
     def tells(self) -> Tell:
@@ -86,7 +84,7 @@ class Telling:
                 if error.errno == errno.EBUSY:
                     more = "another program reads them, such as Calico's felix or ulogd"
                 raise KernelError(error.errno, "packets that rules tell of", more) from error
-            self._listen(True)
+            self._rationed = Rationed(self._reader.fileno(), self._arrived)
         self._listeners[listener] = tell
         self._follow()
 
@@ -136,24 +134,15 @@ class Telling:
 
     # -- packets -------------------------------------------------------------------------------
 
-    def _listen(self, listens: bool) -> None:
-        assert self._reader is not None
-        loop = asyncio.get_running_loop()
-        if listens:
-            loop.add_reader(self._reader.fileno(), self._arrived)
-        else:
-            loop.remove_reader(self._reader.fileno())
-
     def _give_back(self) -> None:
-        if self._resting is not None:
-            self._resting.cancel()
-            self._resting = None
+        if self._rationed is not None:
+            self._rationed.close()
+            self._rationed = None
         if self._reader is not None:
-            self._listen(False)
             self._reader.close()
             self._reader = None
 
-    def _arrived(self) -> None:
+    def _arrived(self) -> int:
         reader = self._reader
         assert reader is not None
         try:
@@ -165,25 +154,9 @@ class Telling:
             self._follow()
             for listener in listeners:
                 listener.deaf(str(error))
-            return
+            return 0
         lost, reader.lost = reader.lost, 0
         if packets or lost:
             for listener in list(self._listeners):
                 listener.heard(packets, lost)
-        self._spend(len(packets))
-
-    def _spend(self, packets: int) -> None:
-        """Rest for what is left of this second once its packets have been read (NFR-2)."""
-        loop = asyncio.get_running_loop()
-        now = loop.time()
-        if now - self._second >= 1.0:
-            self._second, self._budget = now, MOST_A_SECOND
-        self._budget -= packets
-        if self._budget <= 0 and self._reader is not None and self._resting is None:
-            self._listen(False)
-            self._resting = loop.call_at(self._second + 1.0, self._rested)
-
-    def _rested(self) -> None:
-        self._resting = None
-        if self._reader is not None:
-            self._listen(True)
+        return len(packets)
