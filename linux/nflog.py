@@ -94,7 +94,8 @@ RECEIVED = Received()
 class Reader(Closing):
     """The reader of some groups, in the namespace of the thread that makes it.
 
-    Raises `KernelError`: without privilege (EPERM), or where another reader has a group (EBUSY).
+    Raises `KernelError`: without privilege, or where another reader has a group (EPERM both; the
+    kernel looks whose the group is before it looks whether it is taken).
     """
 
     def __init__(self, groups: Iterable[int]) -> None:

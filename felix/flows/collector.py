@@ -6,8 +6,8 @@ other work. Endings go before packets: a connection that is told of now may have
 that ended just before.
 
 Invariants:
-  COL-4  No step holds up the loop for more than some milliseconds, however many connections live.
-  COL-5  What could not be heard is counted (`felix.flows.joiner.Lost`).
+  FCO-1  No step holds up the loop for more than some milliseconds, however many connections live.
+  FCO-2  What could not be heard is counted (`felix.flows.joiner.Lost`).
 Tested in tests/felix/kernel/test_flows.py and tests/felix/flows/test_collector.py.
 """
 

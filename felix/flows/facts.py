@@ -25,8 +25,8 @@ from libcalico.model import ResourceKey
 from linux.connections import Key
 
 KNOWN_FOR = 1.0
-SHARE = 0.05
-"""Of one core."""
+SHARE, AT_LEAST = 0.05, 50
+"""Of one core; and walks in a second that there is always time for."""
 
 
 class CalculatedFacts:
@@ -39,13 +39,16 @@ class CalculatedFacts:
         services: ServiceTable,
         lost: Lost,
         clock: Callable[[], float] = time.monotonic,
+        worked: Callable[[], float] = time.thread_time,
     ) -> None:
         self._ends, self._hits = Ends(calc), Hits(calc.policy)
         self._pending = Pending(calc.policy, self._hits)
-        self._services, self._lost, self._clock = services, lost, clock
+        self._services, self._lost = services, lost
+        self._clock, self._worked = clock, worked
         self._stale = False
         self._fresh_since = 0.0
         self._spent = self._since = 0.0
+        self._walks = 0
 
     def changed(self) -> None:
         """Policies, endpoints or nodes may be others now."""
@@ -78,14 +81,16 @@ class CalculatedFacts:
         """The trace as if staged policies were enforced; none where there is no time for it."""
         if self._pending.known(endpoint, key, ingress=ingress):
             return self._pending.trace(endpoint, key, ingress=ingress)
-        began = self._clock()
-        if began - self._since >= 1.0:
-            self._since, self._spent = began, 0.0
-        if self._spent >= SHARE:
+        now = self._clock()
+        if now - self._since >= 1.0:
+            self._since, self._spent, self._walks = now, 0.0, 0
+        if self._spent >= SHARE and self._walks >= AT_LEAST:
             self._lost.pending += 1
             return ()
+        began = self._worked()
         trace = self._pending.trace(endpoint, key, ingress=ingress)
-        self._spent += self._clock() - began
+        self._spent += self._worked() - began
+        self._walks += 1
         return trace
 
     def service(self, address: bytes, port: int, protocol: int) -> Service:

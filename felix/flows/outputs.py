@@ -3,10 +3,10 @@
 As in Calico `flowLogsGoldmaneServer` names the aggregator, and `flowLogsLocalReporter: Enabled`
 sends to the socket `/var/run/calico/flows/flows.sock` while a program listens there (it takes what
 the aggregator takes: `FlowCollector.Connect`). Beside the socket, lines of JSON are written to
-`/var/log/calico/flows.log`, `FILES` of `FILE_BYTES` at most.
+`/var/lib/calico/flows/flows.log`, `FILES` of `FILE_BYTES` at most.
 
 Invariant:
-  OUT-2  An output that fails or is slow holds up no other and nothing else; what it loses is
+  FOU-1  An output that fails or is slow holds up no other and nothing else; what it loses is
          counted.
 Tested in tests/felix/flows/test_outputs.py.
 """
@@ -23,14 +23,15 @@ from typing import TYPE_CHECKING
 from flows.record import Flow
 from libcalico.errors import MuslinError
 from libcalico.process import paths
-from libcalico.process.tasks import Background
+from libcalico.process.tasks import Background, start
 
 if TYPE_CHECKING:
     from flows.export.json_lines import JSONLines
+    from flows.place import Place
     from flows.sending import Sender
 
 SOCKET = paths.RUN / "flows" / "flows.sock"
-FILE = paths.LOG / "flows.log"
+FILE = paths.LIB / "flows" / "flows.log"
 FILES, FILE_BYTES = 2, 16 << 20
 CHECK = 10.0
 """Seconds between two looks for the socket, as in Calico."""
@@ -120,13 +121,12 @@ class Outputs:
         from flows.place import Place
 
         wanted = self._wanted
-        await self._send("aggregator", Place(wanted.server, wanted.ca, wanted.certificate, wanted.key))
+        place = Place(wanted.server, wanted.ca, wanted.certificate, wanted.key)
+        await self._send("aggregator", place)
 
-    async def _send(self, name: str, place: object, most: int | None = None) -> None:
-        from flows.place import Place
+    async def _send(self, name: str, place: Place, most: int | None = None) -> None:
         from flows.sending import MOST, Sender
 
-        assert isinstance(place, Place)
         sender = Sender(place, self._node, most=MOST if most is None else most)
         self._senders[name] = sender
         try:
@@ -142,10 +142,10 @@ class Outputs:
         while True:
             if self._socket.exists():
                 place = Place(f"unix://{self._socket}")
-                sending = asyncio.ensure_future(self._send("socket", place, MOST_LOCAL))
+                sending = start(self._send("socket", place, MOST_LOCAL), "flows to the socket")
                 try:
                     while self._socket.exists() and not sending.done():
-                        await asyncio.sleep(CHECK)
+                        await asyncio.wait({sending}, timeout=CHECK)
                 finally:
                     sending.cancel()
                     await asyncio.wait({sending})

@@ -81,7 +81,8 @@ class Telling:
                 self._reader = Reader(GROUPS)
             except KernelError as error:
                 more = ""
-                if error.errno == errno.EBUSY:
+                if error.errno in (errno.EBUSY, errno.EPERM):
+                    # Kernels say EPERM where another socket has the group.
                     more = "another program reads them, such as Calico's felix or ulogd"
                 raise KernelError(error.errno, "packets that rules tell of", more) from error
             self._rationed = Rationed(self._reader.fileno(), self._arrived)
@@ -113,6 +114,9 @@ class Telling:
     def _follow(self) -> None:
         if not self._listeners:
             self._give_back()
+        if not self._plane.rules.prepared:
+            # The first rules that are written tell already: a restart writes nothing anew.
+            self._plane.rules.tell(self._wanted)
         if self._switching is None or self._switching.done():
             self._switching = start(self._follow_listeners(), "telling of packets")
 

@@ -57,10 +57,14 @@ def test_every_address_of_a_service_leads_to_it() -> None:
 
 
 @given(st.permutations(["a", "b", "c"]), st.sets(st.sampled_from(["a", "b", "c"])))
-def test_what_is_told_of_one_address_depends_on_who_has_it(order: list[str], left: set[str]) -> None:
+def test_what_is_told_of_one_address_depends_on_who_has_it(
+    order: list[str], left: set[str]
+) -> None:
     table = ServiceTable()
     for name in order:
-        table.put(Name("shop", name), stored(clusterIP="10.96.0.1", ports=[ServicePort("", "TCP", 80)]))
+        table.put(
+            Name("shop", name), stored(clusterIP="10.96.0.1", ports=[ServicePort("", "TCP", 80)])
+        )
     for name in order:
         if name in left:
             table.gone(Name("shop", name))

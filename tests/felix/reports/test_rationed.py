@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from felix.reports.rationed import Rationed
-from tests.support.patience import HANG
+from tests.support.patience import until
 
 
 @pytest.fixture
@@ -36,13 +36,9 @@ def test_it_rests_for_what_is_left_of_a_second_and_goes_on(pipe: tuple[int, int]
         os.write(pipe[1], b"x")
         began = loop.time()
         rationed = Rationed(pipe[0], read, most=100)
-        async with asyncio.timeout(HANG):
-            while not rationed.rests:
-                await asyncio.sleep(0)
+        await until(lambda: rationed.rests)
         assert taken == 120, "what was begun is finished"
-        async with asyncio.timeout(HANG):
-            while taken == 120:
-                await asyncio.sleep(0.01)
+        await until(lambda: taken > 120)
         assert loop.time() - began >= 1.0
         rationed.close()
         rationed.close()
@@ -63,13 +59,9 @@ def test_it_may_be_closed_while_it_reads_and_while_it_rests(pipe: tuple[int, int
             return 1000
 
         first.append(Rationed(pipe[0], read, most=100))
-        async with asyncio.timeout(HANG):
-            while not first[0]._closed:
-                await asyncio.sleep(0)
+        await until(lambda: first[0]._closed)
         resting = Rationed(pipe[0], lambda: 1000, most=100)
-        async with asyncio.timeout(HANG):
-            while not resting.rests:
-                await asyncio.sleep(0)
+        await until(lambda: resting.rests)
         resting.close()
 
     asyncio.run(story())
