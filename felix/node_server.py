@@ -32,6 +32,7 @@ from felix.node_peer import Peer
 from felix.offers import Offers
 from felix.questions import Questions
 from felix.reports.drops import Drops
+from felix.reports.telling import Telling
 from libcalico.local.framing import Connection
 from libcalico.local.listening import UnixServer, serve_unix
 from libcalico.local.node_api import (
@@ -76,7 +77,8 @@ class NodeServer:
         self._shadowed: Mapping[ResourceKey, str] = {}
         self.offers = Offers(node, dataplane)
         self._questions = Questions(node, dataplane)
-        self._drops = Drops(node, dataplane, self._questions.counts.across)
+        self.telling = Telling(dataplane, self._questions.counts.across)
+        self._drops = Drops(node, dataplane, self.telling)
         self._answering: set[asyncio.Task[None]] = set()
         dataplane.on_ruled = self._ruled
 
@@ -91,7 +93,7 @@ class NodeServer:
 
     async def stop(self) -> None:
         """Stop listening and end every connection."""
-        self._drops.close()
+        self.telling.close()
         if self._server is not None:
             await self._server.close()
 
@@ -185,6 +187,7 @@ class NodeServer:
         for peer in self._peers:
             if peer.awaits:
                 self._answer(peer, list(peer.awaits) if news is None else news)
+        self.telling.published()
         self._drops.published()
 
     def _publish_borrowed(self) -> None:

@@ -10,6 +10,7 @@ from typing import Protocol
 from felix.calc.graph import Calculator
 from felix.config.effective import EffectiveConfig
 from felix.dataplane.loop import Dataplane
+from felix.flows.flow_logs import FlowLogs
 from felix.reports.audit import Audit
 from felix.reports.conditions import of_dataplane
 from felix.reports.endpoint_status_timing import EndpointStatusTiming
@@ -42,6 +43,7 @@ class Parts(Protocol):
     servers: Servers
     endpoint_status: EndpointStatusTiming
     services: ServiceReader
+    flow_logs: FlowLogs
     reports: Reports
     syncer: Syncer | None
 
@@ -86,6 +88,7 @@ def conditions(agent: Parts) -> list[tuple[str, str]]:
         *agent.configuration.unreadable(),
         *agent.objects.lacking(),
         *agent.services.conditions(),
+        *agent.flow_logs.conditions(),
         *agent.reports.conditions(),
         *_detour(agent.syncer),
     ]
