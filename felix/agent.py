@@ -22,6 +22,7 @@ from felix.config.parameters import Config
 from felix.dataplane.loop import Dataplane
 from felix.flows.flow_logs import MARK, FlowLogs
 from felix.node_server import NodeServer
+from felix.questions_afar import QuestionsAfar, table
 from felix.reports import metrics
 from felix.reports.audit import Audit
 from felix.reports.endpoint_status_timing import EndpointStatusTiming
@@ -100,6 +101,7 @@ class Agent:
         self.flow_logs = FlowLogs(
             node, self.dataplane, self.server.telling, environ, where.flow_accounting
         )
+        self.questions_afar = QuestionsAfar(node, table(where.status))
         # Without a speaker the routes to other nodes come from the datastore.
         self.networking = environ.get("CALICO_NETWORKING_BACKEND", "") or "bird"
         self.dataplane.links.tunnels.told = self.networking == "bird"
@@ -138,6 +140,7 @@ class Agent:
         )
         await self.server.start(self._node_socket)
         self.flow_logs.configure(self.config)
+        self.questions_afar.follow(self.config)
         self._beats.started(self.config)
         try:
             async with asyncio.TaskGroup() as group:
@@ -154,6 +157,7 @@ class Agent:
         finally:
             self.endpoint_status.stop()
             self.flow_logs.stop()
+            self.questions_afar.stop()
             self.objects.readable.close()
             await self.server.stop()
             await self.servers.stop()
@@ -229,6 +233,7 @@ class Agent:
         await self.servers.apply(config)
         self.reports.configured()
         self.flow_logs.configure(config)
+        self.questions_afar.follow(config)
         return True
 
     def _linger(self) -> float:

@@ -30,6 +30,12 @@ class SpeakerLink(Protocol):
     def speaker_connected(self) -> bool: ...
 
 
+class Conditioned(Protocol):
+    """A part that says what is wrong."""
+
+    def conditions(self) -> list[tuple[str, str]]: ...
+
+
 class Parts(Protocol):
     """The parts of the agent that the status reads."""
 
@@ -49,6 +55,9 @@ class Parts(Protocol):
 
     @property
     def server(self) -> SpeakerLink: ...
+
+    @property
+    def questions_afar(self) -> Conditioned: ...
 
 
 def describe(agent: Parts) -> dict[str, object]:
@@ -89,6 +98,7 @@ def conditions(agent: Parts) -> list[tuple[str, str]]:
         *agent.objects.lacking(),
         *agent.services.conditions(),
         *agent.flow_logs.conditions(),
+        *agent.questions_afar.conditions(),
         *agent.reports.conditions(),
         *_detour(agent.syncer),
     ]
