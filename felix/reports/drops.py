@@ -18,6 +18,7 @@ from collections.abc import Callable, Hashable, Sequence
 from ipaddress import ip_network
 from typing import Protocol
 
+from felix.calc.pods_by_address import pod_at
 from felix.dataplane.loop import Dataplane
 from felix.explain.answering import denier
 from felix.reports.telling import Telling
@@ -55,6 +56,7 @@ class Drops:
         self._greeted: set[Watcher] = set()
         self._number = 0
         self._deniers: dict[str, Denier] = {}
+        self._pods: dict[str, str] = {}
         self._known_until = 0.0
 
     def watch(self, watcher: Watcher) -> None:
@@ -146,16 +148,29 @@ class Drops:
 
     def _pod(self, interface: str, address: str) -> str:
         endpoint = self._plane.state.active.get(interface)
-        if endpoint is None or ip_network(address) not in endpoint.networks:
-            return ""
-        return endpoint.workload
+        if endpoint is not None and ip_network(address) in endpoint.networks:
+            return endpoint.workload
+        return self._elsewhere(address)
 
-    def _denier(self, prefix: str) -> Denier | None:
+    def _elsewhere(self, address: str) -> str:
+        """A pod of another node, as felix knows the endpoints of the cluster."""
+        self._renew()
+        pod = self._pods.get(address)
+        if pod is None:
+            pod = pod_at(self._plane.calc.policy.places.population, address)
+            self._pods[address] = pod
+        return pod
+
+    def _renew(self) -> None:
+        """Forget what was looked up a while ago: rules are renumbered, pods come and go."""
         now = asyncio.get_running_loop().time()
         if now >= self._known_until:
-            # Rules are renumbered as policies change.
             self._deniers.clear()
+            self._pods.clear()
             self._known_until = now + _KNOWN_FOR
+
+    def _denier(self, prefix: str) -> Denier | None:
+        self._renew()
         if prefix not in self._deniers:
             resolved = self._look_up(prefix)
             if resolved is None:
