@@ -22,7 +22,6 @@ from felix.config.parameters import Config
 from felix.dataplane.loop import Dataplane
 from felix.flows.flow_logs import MARK, FlowLogs
 from felix.node_server import NodeServer
-from felix.questions_afar import QuestionsAfar, table
 from felix.reports import metrics
 from felix.reports.audit import Audit
 from felix.reports.endpoint_status_timing import EndpointStatusTiming
@@ -97,11 +96,10 @@ class Agent:
         self.dataplane = Dataplane(self.calc, PathTable(), self.config, self._published)
         self.calc.on_blocks = self.dataplane.kick
         self.dataplane.linger = self._linger
-        self.server = NodeServer(node, self.dataplane)
+        self.server = NodeServer(node, self.dataplane, where.status)
         self.flow_logs = FlowLogs(
             node, self.dataplane, self.server.telling, environ, where.flow_accounting
         )
-        self.questions_afar = QuestionsAfar(node, table(where.status))
         # Without a speaker the routes to other nodes come from the datastore.
         self.networking = environ.get("CALICO_NETWORKING_BACKEND", "") or "bird"
         self.dataplane.links.tunnels.told = self.networking == "bird"
@@ -140,7 +138,7 @@ class Agent:
         )
         await self.server.start(self._node_socket)
         self.flow_logs.configure(self.config)
-        self.questions_afar.follow(self.config)
+        self.server.questions_afar.follow(self.config)
         self._beats.started(self.config)
         try:
             async with asyncio.TaskGroup() as group:
@@ -157,7 +155,6 @@ class Agent:
         finally:
             self.endpoint_status.stop()
             self.flow_logs.stop()
-            self.questions_afar.stop()
             self.objects.readable.close()
             await self.server.stop()
             await self.servers.stop()
@@ -233,7 +230,7 @@ class Agent:
         await self.servers.apply(config)
         self.reports.configured()
         self.flow_logs.configure(config)
-        self.questions_afar.follow(config)
+        self.server.questions_afar.follow(config)
         return True
 
     def _linger(self) -> float:

@@ -31,6 +31,7 @@ from felix.dataplane.loop import Dataplane
 from felix.node_peer import Peer
 from felix.offers import Offers
 from felix.questions import Questions
+from felix.questions_afar import QuestionsAfar, table
 from felix.reports.drops import Drops
 from felix.reports.telling import Telling
 from libcalico.local.framing import Connection
@@ -64,7 +65,7 @@ log = logging.getLogger(__name__)
 class NodeServer:
     """Felix's end of `node.sock`. The agent calls `publish` after each turn of the main loop."""
 
-    def __init__(self, node: str, dataplane: Dataplane) -> None:
+    def __init__(self, node: str, dataplane: Dataplane, status: Path = paths.STATUS) -> None:
         self._plane = dataplane
         self._peers: set[Peer] = set()
         self._speaker: Peer | None = None
@@ -77,6 +78,7 @@ class NodeServer:
         self._shadowed: Mapping[ResourceKey, str] = {}
         self.offers = Offers(node, dataplane)
         self._questions = Questions(node, dataplane)
+        self.questions_afar = QuestionsAfar(node, table(status))
         self.telling = Telling(dataplane, self._questions.counts.across)
         self._drops = Drops(node, dataplane, self.telling)
         self._answering: set[asyncio.Task[None]] = set()
@@ -94,6 +96,7 @@ class NodeServer:
     async def stop(self) -> None:
         """Stop listening and end every connection."""
         self.telling.close()
+        self.questions_afar.stop()
         if self._server is not None:
             await self._server.close()
 

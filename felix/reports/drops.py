@@ -18,7 +18,7 @@ from collections.abc import Callable, Hashable, Sequence
 from ipaddress import ip_network
 from typing import Protocol
 
-from felix.calc.pods_by_address import pod_at
+from felix.calc.sets.pods_by_address import pod_at
 from felix.dataplane.loop import Dataplane
 from felix.explain.answering import denier
 from felix.reports.telling import Telling

@@ -23,17 +23,20 @@ from libcalico.datastore.syncer import Syncer
 CONDITIONS_SHOWN = 100
 
 
+class Conditioned(Protocol):
+    """A part that says what is wrong."""
+
+    def conditions(self) -> list[tuple[str, str]]: ...
+
+
 class SpeakerLink(Protocol):
     """The part of the node's socket that the status reads."""
 
     @property
     def speaker_connected(self) -> bool: ...
 
-
-class Conditioned(Protocol):
-    """A part that says what is wrong."""
-
-    def conditions(self) -> list[tuple[str, str]]: ...
+    @property
+    def questions_afar(self) -> Conditioned: ...
 
 
 class Parts(Protocol):
@@ -55,9 +58,6 @@ class Parts(Protocol):
 
     @property
     def server(self) -> SpeakerLink: ...
-
-    @property
-    def questions_afar(self) -> Conditioned: ...
 
 
 def describe(agent: Parts) -> dict[str, object]:
@@ -98,7 +98,7 @@ def conditions(agent: Parts) -> list[tuple[str, str]]:
         *agent.objects.lacking(),
         *agent.services.conditions(),
         *agent.flow_logs.conditions(),
-        *agent.questions_afar.conditions(),
+        *agent.server.questions_afar.conditions(),
         *agent.reports.conditions(),
         *_detour(agent.syncer),
     ]

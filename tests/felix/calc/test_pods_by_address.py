@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from felix.calc.graph import Calculator
-from felix.calc.pods_by_address import pod_at
+from felix.calc.sets.pods_by_address import pod_at
 from tests.felix.policy_objects import Object, host, pod
 
 
