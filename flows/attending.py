@@ -74,6 +74,11 @@ class Attendance:
                         visit.accept(message)
             except grpc.aio.AioRpcError as problem:
                 raise failure(problem, self._place, "attending to questions") from None
+            except asyncio.InvalidStateError:
+                # An answer was to be written when the stream had ended already.
+                raise AggregatorError(
+                    f"aggregator {self._place.address}: the stream ended"
+                ) from None
             finally:
                 call.cancel()
                 await visit.leave()

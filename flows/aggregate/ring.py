@@ -51,6 +51,12 @@ class Ring:
         self.cut = 0
         """Rows that went before their hour was over."""
 
+    def emptied(self, now: int) -> Ring:
+        """A ring without rows at another time, with what was counted so far."""
+        fresh = Ring(now, self._most)
+        fresh.left_out, fresh.cut, fresh._next_id = self.left_out, self.cut, self._next_id
+        return fresh
+
     @property
     def beginning(self) -> int:
         """The start of the oldest bucket that a flow can fall into."""

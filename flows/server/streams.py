@@ -18,6 +18,7 @@ from libcalico.errors import MuslinError
 
 MOST = 100
 """Streams at once, as many as Goldmane serves."""
+HOUR = 3600
 BEHIND = 20
 """Buckets, of 15 seconds each."""
 
@@ -37,6 +38,9 @@ class Streams:
     def tick(self) -> list[Bucket]:
         """Hand out the buckets that are complete since the last time; they are returned, too."""
         self._store.roll(int(self._clock()))
+        if self._store.streamed_until() < self._until - HOUR:
+            # The clock was wrong, and was set back.
+            self._until = self._store.streamed_until()
         complete = list(self._store.complete(self._until))
         self._until = max(self._until, self._store.streamed_until())
         for bucket in complete:
