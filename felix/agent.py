@@ -20,6 +20,7 @@ from felix.calc.learned_routes import PathTable
 from felix.config.effective import EffectiveConfig
 from felix.config.parameters import Config
 from felix.dataplane.loop import Dataplane
+from felix.flows.flow_logs import MARK, FlowLogs
 from felix.node_server import NodeServer
 from felix.reports import metrics
 from felix.reports.audit import Audit
@@ -69,6 +70,7 @@ class Paths:
     config: Path = paths.FELIX_CONFIG
     status: Path = paths.STATUS
     last_readable: Path = paths.LAST_READABLE
+    flow_accounting: Path = MARK
 
 
 class Agent:
@@ -94,7 +96,10 @@ class Agent:
         self.dataplane = Dataplane(self.calc, PathTable(), self.config, self._published)
         self.calc.on_blocks = self.dataplane.kick
         self.dataplane.linger = self._linger
-        self.server = NodeServer(node, self.dataplane)
+        self.server = NodeServer(node, self.dataplane, where.status)
+        self.flow_logs = FlowLogs(
+            node, self.dataplane, self.server.telling, environ, where.flow_accounting
+        )
         # Without a speaker the routes to other nodes come from the datastore.
         self.networking = environ.get("CALICO_NETWORKING_BACKEND", "") or "bird"
         self.dataplane.links.tunnels.told = self.networking == "bird"
@@ -132,6 +137,8 @@ class Agent:
             on_connection=self._status.changed,
         )
         await self.server.start(self._node_socket)
+        self.flow_logs.configure(self.config)
+        self.server.questions_afar.follow(self.config)
         self._beats.started(self.config)
         try:
             async with asyncio.TaskGroup() as group:
@@ -147,6 +154,7 @@ class Agent:
                 group.create_task(malloc_trim.give_back())
         finally:
             self.endpoint_status.stop()
+            self.flow_logs.stop()
             self.objects.readable.close()
             await self.server.stop()
             await self.servers.stop()
@@ -171,6 +179,7 @@ class Agent:
         began = time.monotonic()
         changed = await self.objects.apply(batch.updates)
         self._taken.add(len(batch.updates), time.monotonic() - began)
+        self.flow_logs.changed()
         self.services.want(self.calc.policy.names_services)
         reconfigure = self.configuration.stale
         if batch.in_sync and not self.calc.in_sync:
@@ -220,6 +229,8 @@ class Agent:
         self._beats.configure(config)
         await self.servers.apply(config)
         self.reports.configured()
+        self.flow_logs.configure(config)
+        self.server.questions_afar.follow(config)
         return True
 
     def _linger(self) -> float:
@@ -236,6 +247,7 @@ class Agent:
         self._beats.main_loop.state(not missing, missing)
         # The clients that wait for an answer come first.
         self.server.publish()
+        self.flow_logs.changed()
         self.endpoint_status.published()
         self._status.changed()
         self.reports.moved()
@@ -252,6 +264,7 @@ class Agent:
         figures = [
             *metrics.figures(self.dataplane, known, self._taken, self.audit),
             *metrics.of_datastore(self.syncer),
+            *self.flow_logs.figures(),
             *metrics.of_unreadable(self.objects.readable.unreadable),
         ]
         return prometheus_text.page(figures, process=self.config.prometheus_process_metrics_enabled)

@@ -31,7 +31,9 @@ from felix.dataplane.loop import Dataplane
 from felix.node_peer import Peer
 from felix.offers import Offers
 from felix.questions import Questions
+from felix.questions_afar import QuestionsAfar, table
 from felix.reports.drops import Drops
+from felix.reports.telling import Telling
 from libcalico.local.framing import Connection
 from libcalico.local.listening import UnixServer, serve_unix
 from libcalico.local.node_api import (
@@ -63,7 +65,7 @@ log = logging.getLogger(__name__)
 class NodeServer:
     """Felix's end of `node.sock`. The agent calls `publish` after each turn of the main loop."""
 
-    def __init__(self, node: str, dataplane: Dataplane) -> None:
+    def __init__(self, node: str, dataplane: Dataplane, status: Path = paths.STATUS) -> None:
         self._plane = dataplane
         self._peers: set[Peer] = set()
         self._speaker: Peer | None = None
@@ -76,7 +78,9 @@ class NodeServer:
         self._shadowed: Mapping[ResourceKey, str] = {}
         self.offers = Offers(node, dataplane)
         self._questions = Questions(node, dataplane)
-        self._drops = Drops(node, dataplane, self._questions.counts.across)
+        self.questions_afar = QuestionsAfar(node, table(status))
+        self.telling = Telling(dataplane, self._questions.counts.across)
+        self._drops = Drops(node, dataplane, self.telling)
         self._answering: set[asyncio.Task[None]] = set()
         dataplane.on_ruled = self._ruled
 
@@ -91,7 +95,8 @@ class NodeServer:
 
     async def stop(self) -> None:
         """Stop listening and end every connection."""
-        self._drops.close()
+        self.telling.close()
+        self.questions_afar.stop()
         if self._server is not None:
             await self._server.close()
 
@@ -185,6 +190,7 @@ class NodeServer:
         for peer in self._peers:
             if peer.awaits:
                 self._answer(peer, list(peer.awaits) if news is None else news)
+        self.telling.published()
         self._drops.published()
 
     def _publish_borrowed(self) -> None:

@@ -23,6 +23,7 @@ from libcalico.process import paths, status_file
 from libcalico.process.tasks import Background
 
 if TYPE_CHECKING:
+    from felix.config.parameters import Config
     from flows.attending import Answering, Attendance
 
 PROCESSES = ("felix", "bgp", "cni")
@@ -57,6 +58,11 @@ class QuestionsAfar:
         self._background = Background()
         self._named: tuple[str, str, str, str] = ("", "", "", "")
         self._attendance: Attendance | None = None
+
+    def follow(self, config: Config) -> None:
+        """Attend at the aggregator that the parameters name."""
+        files = config.typha_ca_file, config.typha_cert_file, config.typha_key_file
+        self.configure(config.flow_logs_goldmane_server, *files)
 
     def configure(self, server: str, ca: str = "", certificate: str = "", key: str = "") -> None:
         """Attend at this aggregator, HOST:PORT, with these files of TLS; at none where empty."""

@@ -71,9 +71,14 @@ class Attendance:
                         # The first word is the aggregator's greeting: it has taken the node in.
                         self.trouble = ""
                         pause.reset()
-                        visit.take(message)
+                        visit.accept(message)
             except grpc.aio.AioRpcError as problem:
                 raise failure(problem, self._place, "attending to questions") from None
+            except asyncio.InvalidStateError:
+                # An answer was to be written when the stream had ended already.
+                raise AggregatorError(
+                    f"aggregator {self._place.address}: the stream ended"
+                ) from None
             finally:
                 call.cancel()
                 await visit.leave()
@@ -97,7 +102,7 @@ class _Visit:
         while True:
             await self._call.write(await self._out.get())
 
-    def take(self, message: pb.ToNode) -> None:
+    def accept(self, message: pb.ToNode) -> None:
         """Begin or cancel a question."""
         kind = message.WhichOneof("content")
         if kind == "begin":

@@ -129,17 +129,17 @@ class Aggregator:
     async def statistics(self, query: StatisticsQuery) -> tuple[Series, ...]:
         """Figures by policy or rule; none where nothing matches."""
         stub = goldmane_pb2_grpc.StatisticsStub(self._opened())
-        found: list[Series] = []
+        series: list[Series] = []
         try:
             call = stub.List(messages.statistics_message(query), timeout=self._patience)
             async for one in call:
-                found.append(messages.series_of(one))
+                series.append(messages.series_of(one))
         except grpc.aio.AioRpcError as problem:
             # Goldmane's way of saying that there is nothing, after one empty result.
             if problem.code() is grpc.StatusCode.NOT_FOUND:
                 return ()
             raise failure(problem, self._place, "asking for statistics") from None
-        return tuple(found)
+        return tuple(series)
 
     async def nodes(self) -> tuple[Attendant, ...]:
         """The nodes that can be asked now, by name. A Goldmane of Calico's raises AggregatorError:

@@ -19,6 +19,7 @@ IN_TURNS = (
     "tests/advisories/test_router_advertisements.py",
     "tests/advisories/test_tunnels.py",
     "tests/cyclonus/test_families.py",
+    "tests/felix/kernel/test_flows.py",
     "tests/felix/kernel/test_foreign_rules.py::test_two_writers_lose_nothing",
     "tests/felix/kernel/test_hosts.py",
     "tests/felix/kernel/test_policy_packets.py",

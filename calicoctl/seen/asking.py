@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from calicoctl.seen.wanted import wanted
+from calicoctl.seen.wanted import lets_through
 from calicoctl.session import Options, datastore
 from flows.client import Aggregator
 from flows.place import Place
@@ -37,14 +37,14 @@ async def listed(
     place: Place, filters: tuple[Filter, ...], since: int, limit: int
 ) -> tuple[list[Seen], int]:
     """The newest flows that any filter lets through, and how many there are at most."""
-    found: dict[int, Seen] = {}
+    known: dict[int, Seen] = {}
     total = 0
     async with Aggregator(place) as goldmane:
         for chosen in filters:
             page = await goldmane.list(FlowQuery(start=since, filter=chosen, page_size=limit))
             total += page.total
-            found.update((one.id, one) for one in page.flows)
-    newest = sorted(found.values(), key=lambda one: (-one.flow.start, one.id))
+            known.update((one.id, one) for one in page.flows)
+    newest = sorted(known.values(), key=lambda one: (-one.flow.start, one.id))
     # What both ends have in the namespace is in both lists.
     if len(filters) > 1 and total <= 2 * limit:
         total = len(newest)
@@ -58,5 +58,5 @@ async def followed(
     chosen = filters[0] if len(filters) == 1 else Filter()
     async with Aggregator(place) as goldmane, aclosing(goldmane.stream(chosen, since)) as stream:
         async for one in stream:
-            if wanted(filters, one.flow.key):
+            if lets_through(filters, one.flow.key):
                 yield one

@@ -58,15 +58,15 @@ def filters_of(choice: Choice) -> tuple[Filter, ...]:
     if not choice.namespace:
         return (chosen,)
     either = (Text(choice.namespace),)
-    found = []
+    alternatives = []
     if source_namespaces in ((), either):
-        found.append(replace(chosen, source_namespaces=either))
+        alternatives.append(replace(chosen, source_namespaces=either))
     if namespaces in ((), either):
-        found.append(replace(chosen, destination_namespaces=either))
-    if not found:
+        alternatives.append(replace(chosen, destination_namespaces=either))
+    if not alternatives:
         rule = "one of the namespaces of --from and --to, or neither of these with a namespace"
         raise InvalidValue("--namespace", choice.namespace, rule)
-    return tuple(found)
+    return tuple(alternatives)
 
 
 def end(text: str, option: str) -> tuple[tuple[Text, ...], tuple[Text, ...]]:
@@ -94,7 +94,7 @@ def policy(text: str) -> PolicyMatch:
     return PolicyMatch(namespace=Text(namespace), name=Text(name, fuzzy=True))
 
 
-def wanted(filters: tuple[Filter, ...], key: Key) -> bool:
+def lets_through(filters: tuple[Filter, ...], key: Key) -> bool:
     """Whether any of the filters lets the key through."""
     return any(matches(one, key) for one in filters)
 

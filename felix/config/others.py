@@ -47,9 +47,8 @@ _FIELDS = """
     bpfHostConntrackBypass -; bpfIPFragmentReassemblyEnabled -; bpfEnforceRPF Loose;
     bpfPolicyDebugEnabled -; bpfForceTrackPacketsFromIfaces -; bpfDisableGROForIfaces -;
     bpfExcludeCIDRsFromNAT -; bpfExportBufferSizeMB -; istioAmbientMode -; istioDSCPMark -;
-    cgroupV2Path -; flowLogsPolicyEvaluationMode -; bpfRedirectToPeer -; bpfAttachType -;
-    flowLogsFlushInterval 300s; flowLogsCollectorDebugTrace -; flowLogsGoldmaneServer -;
-    flowLogsLocalReporter Disabled; bpfProfiling -; routeSource CalicoIPAM;
+    cgroupV2Path -; bpfRedirectToPeer -; bpfAttachType -;
+    flowLogsCollectorDebugTrace -; bpfProfiling -; routeSource CalicoIPAM;
     routeTableRanges -; routeTableRange -; routeSyncDisabled false;
     ipv4NormalRoutePriority 1024; ipv4ElevatedRoutePriority 512;
     ipv6NormalRoutePriority 1024; ipv6ElevatedRoutePriority 512;
@@ -92,9 +91,6 @@ TYPHA = {
     "TyphaK8sNamespace": "kube-system",
     "TyphaReadTimeout": "",
     "TyphaWriteTimeout": "",
-    "TyphaKeyFile": "",
-    "TyphaCertFile": "",
-    "TyphaCAFile": "",
     "TyphaCN": "",
     "TyphaURISAN": "",
 }

@@ -324,6 +324,39 @@ class Config:
         False,
         "Let packets of no known connection come to the policy.",
     )
+    flow_logs_goldmane_server: str = _row(
+        "FlowLogsGoldmaneServer",
+        kinds.text,
+        "",
+        "HOST:PORT of the aggregator that flows are sent to; empty: none.",
+    )
+    flow_logs_local_reporter: str = _row(
+        "FlowLogsLocalReporter",
+        kinds.choice("Disabled", "Enabled"),
+        "Disabled",
+        "Whether flows go to a file and to a socket on this node.",
+    )
+    flow_logs_flush_interval: float = _row(
+        "FlowLogsFlushInterval",
+        kinds.at_least(1.0),
+        300.0,
+        "How often flows are sent; to an aggregator in multiples of 15 s.",
+    )
+    flow_logs_policy_evaluation_mode: str = _row(
+        "FlowLogsPolicyEvaluationMode",
+        kinds.choice("None", "Continuous"),
+        "Continuous",
+        "Whether flows say what staged policies would have done.",
+    )
+    typha_ca_file: str = _row(
+        "TyphaCAFile", kinds.text, "", "Authorities of the aggregator's certificate.", local=True
+    )
+    typha_cert_file: str = _row(
+        "TyphaCertFile", kinds.text, "", "Certificate to show to the aggregator.", local=True
+    )
+    typha_key_file: str = _row(
+        "TyphaKeyFile", kinds.text, "", "Key of that certificate.", local=True
+    )
     log_severity_screen: str = _row(
         "LogSeverityScreen",
         kinds.choice("TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL"),

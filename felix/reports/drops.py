@@ -1,7 +1,7 @@
 """Denied packets for those who watch: rules log them (NFLOG) while there is a watcher.
 
-Without a watcher there is no such rule, no socket and no cost. The prefix of a message names the
-rule (`felix.rules.nflog_prefix`); names are looked up in this felix's calculation.
+The packets come by the one reader of this felix (`felix.reports.telling`). The prefix of a message
+names the rule (`felix.rules.nflog_prefix`); names are looked up in this felix's calculation.
 
 Invariants:
   DRP-1  Watching changes no verdict (TEL-1) and ends with the last watcher.
@@ -13,33 +13,27 @@ Tested in tests/felix/kernel/test_drops.py.
 from __future__ import annotations
 
 import asyncio
-import errno
-import logging
 import socket
-from collections.abc import Awaitable, Callable, Hashable
-from contextlib import suppress
+from collections.abc import Callable, Hashable, Sequence
 from ipaddress import ip_network
 from typing import Protocol
 
+from felix.calc.sets.pods_by_address import pod_at
 from felix.dataplane.loop import Dataplane
 from felix.explain.answering import denier
+from felix.reports.telling import Telling
 from felix.rules import nflog_prefix
+from felix.rules.nflog_prefix import Said, Tell, Verdict
 from libcalico.local.node_api import Message
 from libcalico.local.trace_messages import Denier, Dropped, Watching
 from libcalico.model import ResourceKey
-from libcalico.process.tasks import start
 from linux.errors import KernelError
-from linux.nflog import Logged, Reader
+from linux.nflog import Logged
 
 MOST_WAITING = 2000
 """Messages that may wait for one watcher."""
-GROUPS = (nflog_prefix.INGRESS_GROUP, nflog_prefix.EGRESS_GROUP)
 _KNOWN_FOR = 1.0
-_PATIENCE = 30.0
-"""Seconds to wait until rules that log are written; then their counts are read all the same."""
-Change = Callable[[], Awaitable[None]]
-
-log = logging.getLogger(__name__)
+_DENIED = Verdict.DENIED.value
 
 
 class Watcher(Protocol):
@@ -54,39 +48,26 @@ class Watcher(Protocol):
 
 
 class Drops:
-    """The watchers of one felix, and the reader that serves them.
+    """The watchers of one felix."""
 
-    `across` runs a change that writes the rules anew, and keeps their counts
-    (`felix.reports.denials`).
-    """
-
-    def __init__(
-        self, node: str, plane: Dataplane, across: Callable[[Change], Awaitable[None]]
-    ) -> None:
-        self._node, self._plane, self._across = node, plane, across
-        self._rules_log = False
-        self._switching: asyncio.Task[None] | None = None
-        self._turned = asyncio.Event()
+    def __init__(self, node: str, plane: Dataplane, telling: Telling) -> None:
+        self._node, self._plane, self._telling = node, plane, telling
         self._watchers: dict[Watcher, int] = {}
         self._greeted: set[Watcher] = set()
-        self._reader: Reader | None = None
         self._number = 0
         self._deniers: dict[str, Denier] = {}
+        self._pods: dict[str, str] = {}
         self._known_until = 0.0
 
     def watch(self, watcher: Watcher) -> None:
         """Send denied packets to this watcher from now on."""
-        if self._reader is None:
+        if not self._watchers:
             try:
-                self._reader = Reader(GROUPS)
+                self._telling.join(self, Tell.DENIED)
             except KernelError as error:
                 why = f"denied packets cannot be read: {error}"
-                if error.errno == errno.EBUSY:
-                    why += "; another program reads them, such as Calico's felix or ulogd"
                 watcher.post("watching", Watching(self._node, why))
                 return
-            asyncio.get_running_loop().add_reader(self._reader.fileno(), self._arrived)
-            self._switch()
         self._watchers[watcher] = 0
         self.published()
 
@@ -95,64 +76,27 @@ class Drops:
         self._watchers.pop(watcher, None)
         self._greeted.discard(watcher)
         if not self._watchers:
-            self.stop()
-
-    def stop(self) -> None:
-        """Stop reading denied packets, and let the rules stop logging them."""
-        if self._reader is not None:
-            asyncio.get_running_loop().remove_reader(self._reader.fileno())
-            self._reader.close()
-            self._reader = None
-            self._switch()
-
-    def close(self) -> None:
-        """Felix ends; the rules stay as they are."""
-        self.stop()
-        if self._switching is not None:
-            self._switching.cancel()
-
-    def _switch(self) -> None:
-        if self._switching is None or self._switching.done():
-            self._switching = start(self._follow_reader(), "telling of denied packets")
-
-    async def _follow_reader(self) -> None:
-        """Let the rules log while there is a reader, and no longer."""
-        while self._rules_log is not (self._reader is not None):
-            self._rules_log = self._reader is not None
-            await self._across(self._rewritten)
-
-    async def _rewritten(self) -> None:
-        """Wait until the rules are as desired, `_PATIENCE` at most where they are refused."""
-        self._plane.rules.log_denied(self._rules_log)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_PATIENCE):
-                while self._plane.rules.tells is not self._rules_log or self._plane.state.failures:
-                    self._turned.clear()
-                    await self._turned.wait()
+            self._telling.leave(self)
 
     def published(self) -> None:
-        """Follow a turn of the main loop: greet new watchers once the rules log."""
-        self._turned.set()
-        if not self._watchers or not self._plane.rules.tells or self._plane.state.failures:
+        """Follow a turn of the main loop: greet new watchers once the rules tell."""
+        if not self._watchers or self._telling.tells is Tell.NOTHING:
             return
         for watcher in self._watchers.keys() - self._greeted:
             self._greeted.add(watcher)
             watcher.post("watching", Watching(self._node))
 
-    def _arrived(self) -> None:
-        assert self._reader is not None
-        try:
-            packets = self._reader.read()
-        except KernelError as error:
-            log.warning("denied packets cannot be read any more: %s", error)
-            for watcher in self._watchers:
-                watcher.post("watching", Watching(self._node, str(error)))
-            self._watchers.clear()
-            self.stop()
-            return
-        lost, self._reader.lost = self._reader.lost, 0
+    def deaf(self, why: str) -> None:
+        """Tell all watchers that packets cannot be read any more, and forget them."""
+        for watcher in self._watchers:
+            watcher.post("watching", Watching(self._node, why))
+        self._watchers.clear()
+        self._greeted.clear()
+
+    def heard(self, packets: Sequence[Logged], lost: int) -> None:
+        """Send the denied ones of these packets."""
         for packet in packets:
-            message = self._dropped(packet)
+            message = self._dropped(packet) if packet.prefix[:1] == _DENIED else None
             if message is None:
                 continue
             self._number += 1
@@ -164,6 +108,8 @@ class Drops:
                 missed, self._watchers[watcher] = self._watchers[watcher], 0
                 watcher.post(("dropped", self._number), message(missed))
             lost = 0
+        for watcher in self._watchers:
+            self._watchers[watcher] += lost
 
     def _dropped(self, packet: Logged) -> Callable[[int], Dropped] | None:
         by, head = self._denier(packet.prefix), packet.head
@@ -202,16 +148,29 @@ class Drops:
 
     def _pod(self, interface: str, address: str) -> str:
         endpoint = self._plane.state.active.get(interface)
-        if endpoint is None or ip_network(address) not in endpoint.networks:
-            return ""
-        return endpoint.workload
+        if endpoint is not None and ip_network(address) in endpoint.networks:
+            return endpoint.workload
+        return self._elsewhere(address)
 
-    def _denier(self, prefix: str) -> Denier | None:
+    def _elsewhere(self, address: str) -> str:
+        """A pod of another node, as felix knows the endpoints of the cluster."""
+        self._renew()
+        pod = self._pods.get(address)
+        if pod is None:
+            pod = pod_at(self._plane.calc.policy.places.population, address)
+            self._pods[address] = pod
+        return pod
+
+    def _renew(self) -> None:
+        """Forget what was looked up a while ago: rules are renumbered, pods come and go."""
         now = asyncio.get_running_loop().time()
         if now >= self._known_until:
-            # Rules are renumbered as policies change.
             self._deniers.clear()
+            self._pods.clear()
             self._known_until = now + _KNOWN_FOR
+
+    def _denier(self, prefix: str) -> Denier | None:
+        self._renew()
         if prefix not in self._deniers:
             resolved = self._look_up(prefix)
             if resolved is None:
@@ -235,7 +194,7 @@ class Drops:
         # The rule is gone meanwhile: the prefix is all that is known.
         return Denier(denial.ingress, name=denial.name)
 
-    def _tier(self, denial: nflog_prefix.Denial) -> str:
+    def _tier(self, denial: Said) -> str:
         if denial.profile or not denial.name.startswith("_"):
             return denial.name
         tiers = {policy.tier for policy in self._plane.calc.policy.policies.values()}

@@ -10,6 +10,7 @@ from typing import Protocol
 from felix.calc.graph import Calculator
 from felix.config.effective import EffectiveConfig
 from felix.dataplane.loop import Dataplane
+from felix.flows.flow_logs import FlowLogs
 from felix.reports.audit import Audit
 from felix.reports.conditions import of_dataplane
 from felix.reports.endpoint_status_timing import EndpointStatusTiming
@@ -22,11 +23,20 @@ from libcalico.datastore.syncer import Syncer
 CONDITIONS_SHOWN = 100
 
 
+class Conditioned(Protocol):
+    """A part that says what is wrong."""
+
+    def conditions(self) -> list[tuple[str, str]]: ...
+
+
 class SpeakerLink(Protocol):
     """The part of the node's socket that the status reads."""
 
     @property
     def speaker_connected(self) -> bool: ...
+
+    @property
+    def questions_afar(self) -> Conditioned: ...
 
 
 class Parts(Protocol):
@@ -42,6 +52,7 @@ class Parts(Protocol):
     servers: Servers
     endpoint_status: EndpointStatusTiming
     services: ServiceReader
+    flow_logs: FlowLogs
     reports: Reports
     syncer: Syncer | None
 
@@ -86,6 +97,8 @@ def conditions(agent: Parts) -> list[tuple[str, str]]:
         *agent.configuration.unreadable(),
         *agent.objects.lacking(),
         *agent.services.conditions(),
+        *agent.flow_logs.conditions(),
+        *agent.server.questions_afar.conditions(),
         *agent.reports.conditions(),
         *_detour(agent.syncer),
     ]

@@ -40,6 +40,7 @@ from felix.rules.model import (
     is_set,
     set_bits,
 )
+from felix.rules.nflog_prefix import Tell, Verdict
 from libcalico.conversion.traffic_limits import ChainLimits
 from libcalico.model.keys import ResourceKey
 
@@ -76,7 +77,7 @@ class EndpointRules:
 class Verdicts:
     """Actions that configuration chooses. `log_limit`: how often Log rules may speak.
 
-    `tell`: while a reader is there, denied packets are told (`felix.rules.nflog_prefix`).
+    `tell`: what is told while a reader is there (`felix.rules.nflog_prefix`).
     """
 
     allow: Action
@@ -87,7 +88,7 @@ class Verdicts:
     log_prefix: str = "calico-packet"
     log_limit: Limit | None = None
     drop_invalid: bool = True
-    tell: bool = False
+    tell: Tell = Tell.NOTHING
 
 
 def tier_chains(tiers: Iterable[TierView]) -> tuple[TierChains, ...]:
@@ -179,8 +180,12 @@ def _tier_rules(
         undecided = (is_clear(marks.passed),)
         if verdicts.tell:
             said = nflog_prefix.by_tier(tier.name, ingress=ingress)
-            rules.append(nflog_prefix.telling(said, undecided, ingress=ingress))
+            rules.append(nflog_prefix.telling(verdicts.tell, said, undecided, ingress=ingress))
         rules.append(Rule(verdicts.deny, undecided, (end,)))
+    elif verdicts.tell is Tell.FLOWS:
+        said = nflog_prefix.by_tier(tier.name, ingress=ingress, verdict=Verdict.PASSED)
+        undecided = (is_clear(marks.passed),)
+        rules.append(nflog_prefix.telling(verdicts.tell, said, undecided, ingress=ingress))
     return tuple(rules)
 
 
@@ -194,9 +199,8 @@ def profile_rules(
         rules.append(Rule(Jump(names.limited(prefix, name))))
         rules.append(_return_if_accepted(marks, "Return if profile accepted"))
     if verdicts.tell:
-        rules.append(
-            nflog_prefix.telling(nflog_prefix.by_profiles(ingress=ingress), (), ingress=ingress)
-        )
+        said = nflog_prefix.by_profiles(ingress=ingress)
+        rules.append(nflog_prefix.telling(verdicts.tell, said, (), ingress=ingress))
     return [*rules, Rule(verdicts.deny, comments=("Drop if no profiles matched",))]
 
 

@@ -58,6 +58,7 @@ from felix.rules.model import (
     clear_bits,
     set_bits,
 )
+from felix.rules.nflog_prefix import Tell
 
 TABLES = ("raw", "mangle", "filter")
 DISPATCH = {
@@ -97,11 +98,11 @@ class HostRules:
 
 
 def verdicts_of(table: str, verdicts: Verdicts, mangle_allow: Action) -> Verdicts:
-    """How a table lets pass and denies: only filter knows REJECT."""
+    """How a table lets pass and denies: only filter knows REJECT, and tells for flow logs."""
     if table == "filter":
         return verdicts
     allow = mangle_allow if table == "mangle" else Accept()
-    return replace(verdicts, allow=allow, deny=Drop())
+    return replace(verdicts, allow=allow, deny=Drop(), tell=min(verdicts.tell, Tell.DENIED))
 
 
 def host_chains(

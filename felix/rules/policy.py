@@ -39,6 +39,7 @@ from felix.rules.model import (
     is_set,
     set_bits,
 )
+from felix.rules.nflog_prefix import Tell, Verdict
 
 MOST_LOG_PREFIX = 29
 MOST_NOTES = 16
@@ -46,6 +47,7 @@ MOST_NOTES = 16
 MOST_MADE = 40_000
 """Rules whose translation is remembered: policies of a kind share them (felix.calc.policy)."""
 _DENY_ALL = (ResolvedRule(Verb.DENY),)
+_SAID = {Verb.DENY: Verdict.DENIED, Verb.ALLOW: Verdict.ALLOWED, Verb.PASS: Verdict.PASSED}
 _NOT_IN_PREFIX = re.compile(r"[^\w @%+=:,./-]", re.ASCII)
 _SPECIFIER = re.compile("%[tknp]")
 
@@ -93,7 +95,14 @@ def making(
 
 def _names_policy(rule: ResolvedRule, verdicts: Verdicts) -> bool:
     """Whether the policy stands in what is made of this rule."""
-    return bool(verdicts.tell) or rule.verb is Verb.LOG
+    return verdicts.tell is not Tell.NOTHING or rule.verb is Verb.LOG
+
+
+def _told(verb: Verb, tell: Tell, *, profile: bool) -> bool:
+    """Whether a rule of this verb tells; a profile's pass decides nothing (`_verdict`)."""
+    if verb is Verb.DENY:
+        return tell is not Tell.NOTHING
+    return tell is Tell.FLOWS and (verb is Verb.ALLOW or (verb is Verb.PASS and not profile))
 
 
 def _chain(
@@ -112,7 +121,7 @@ def _chain(
     for number, rule in enumerate(_DENY_ALL if policy.missing else resolved):
         if unusable or _names_policy(rule, verdicts):
             log, said = _log(policy, verdicts.log_prefix), ""
-            if verdicts.tell:
+            if verdicts.tell is not Tell.NOTHING:
                 said = nflog_prefix.by_rule(policy.key, number, ingress=direction == "ingress")
             rules += _rule(rule, version, marks, verdicts, log, unusable, said, profile=profile)
             continue
@@ -185,6 +194,11 @@ def _rule(
     if compiled.blocks:
         match = (*match, is_set(marks.scratch0))
     rules = block_rules(compiled.blocks, marks)
+    if said and _told(compiled.verb, verdicts.tell, profile=profile):
+        # What cannot be enforced may deny (POL-1): the verb is the one that is in force.
+        said = nflog_prefix.with_verdict(said, _SAID[compiled.verb])
+    else:
+        said = ""
     rules += _verdict(compiled.verb, match, marks, verdicts, log, said, profile=profile)
     if rule.annotations:
         notes = tuple(f"{name}={value}" for name, value in rule.annotations[:MOST_NOTES])
@@ -203,7 +217,15 @@ def _verdict(
     profile: bool,
 ) -> list[Rule]:
     def marked(bit: int, then: Action) -> list[Rule]:
-        return [Rule(set_bits(bit), match), Rule(then, (is_set(bit),))]
+        mark, decide = Rule(set_bits(bit), match), Rule(then, (is_set(bit),))
+        if not said:
+            return [mark, decide]
+        ingress = nflog_prefix.says_ingress(said)
+        return [
+            mark,
+            nflog_prefix.telling(verdicts.tell, said, decide.match, ingress=ingress),
+            decide,
+        ]
 
     match verb:
         case Verb.ALLOW:
@@ -214,10 +236,7 @@ def _verdict(
         case Verb.PASS:
             return marked(marks.passed, Return())
         case Verb.DENY:
-            mark, deny = marked(marks.drop, verdicts.deny)
-            if not said:
-                return [mark, deny]
-            return [mark, nflog_prefix.telling(said, deny.match, ingress=said[2] == "I"), deny]
+            return marked(marks.drop, verdicts.deny)
         case Verb.LOG:
             assert log is not None
             limit = () if verdicts.log_limit is None else (verdicts.log_limit,)

@@ -2,6 +2,7 @@
 
 Rows lie in columns, for an hour may hold a million of them: 56 bytes of counts in one array, and
 three references. Keys and label sets are shared between rows (`flows/aggregate/ring.py`).
+Tested in tests/flows/test_store.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,10 @@
 """Hints: the values of one field among the flows that a filter lets through.
 
-Source: projectcalico/calico goldmane/pkg/storage (filter hints). Profiles are no policy that an
-operator could filter by, so they give no hint; the end of a tier gives those of its trigger.
+Profiles are no policy that an operator could filter by, so they give no hint; the end of a tier
+gives those of its trigger.
+
+Source: https://github.com/projectcalico/calico goldmane/pkg/storage (filter hints).
+Tested in tests/flows/test_store.py.
 """
 
 from __future__ import annotations
@@ -24,25 +27,25 @@ class Values:
         if query.kind not in READ:
             rule = ", ".join(f"{one.value} ({one.name})" for one in READ)
             raise InvalidValue("type", int(query.kind), rule)
-        self._read = READ[query.kind]
+        self._value = READ[query.kind]
         self._query = query
         self._chosen = Chosen(query.filter)
-        self._read_before: set[Line] = set()
+        self._seen: set[Line] = set()
         self._values: set[str] = set()
 
-    def take(self, bucket: Bucket) -> None:
+    def read(self, bucket: Bucket) -> None:
         """Add a bucket."""
         for line in bucket.lines:
-            if line not in self._read_before:
-                self._read_before.add(line)
+            if line not in self._seen:
+                self._seen.add(line)
                 if line in self._chosen:
-                    self._values.update(self._read(line.key))
+                    self._values.update(self._value(line.key))
 
     def page(self) -> Hints:
         """The page that was asked for."""
-        found = sorted(self._values)
-        chosen, pages = paged(len(found), self._query.page, self._query.page_size)
-        return Hints(tuple(found[chosen]), len(found), pages)
+        values = sorted(self._values)
+        chosen, pages = paged(len(values), self._query.page, self._query.page_size)
+        return Hints(tuple(values[chosen]), len(values), pages)
 
 
 def _policies(read: Callable[[Hit], str]) -> Callable[[Key], Iterable[str]]:

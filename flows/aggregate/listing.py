@@ -1,10 +1,11 @@
 """Lists of flows: the rows of each key in a span added up, sorted, one page of them.
 
-A list reads one bucket after another (`take`), so that its caller can do other things between.
+A list reads one bucket after another (`read`), so that its caller can do other things between.
 
 Counts add up over nodes and time, except live connections: those are of the newest bucket, as the
 API's text says, where Goldmane adds up the same connection once for each bucket. Labels are those
 that every row has.
+Tested in tests/flows/test_store.py.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Sums:
         self._chosen = Chosen(chosen)
         self._sums: dict[Line, _Sum] = {}
 
-    def take(self, bucket: Bucket) -> None:
+    def read(self, bucket: Bucket) -> None:
         """Add a bucket, which is newer than those before."""
         counts = bucket.counts
         for row, line in enumerate(bucket.lines):
@@ -70,17 +71,17 @@ class Sums:
 
     def page(self, query: FlowQuery) -> Listing:
         """The page that is asked for."""
-        found = list(self._sums.values())
+        ordered = list(self._sums.values())
         # Stable sorts, the last criterion first: what is equal stays in the order of its number.
-        found.sort(key=lambda one: one.line.id)
+        ordered.sort(key=lambda one: one.line.id)
         for order in reversed(query.sort or (SortBy.TIME,)):
             if order is SortBy.TIME:
-                found.sort(key=lambda one: -one.start)
+                ordered.sort(key=lambda one: -one.start)
             else:
                 value = ORDERS[order]
-                found.sort(key=lambda one, value=value: value(one.line))  # type: ignore[misc]
-        chosen, pages = paged(len(found), query.page, query.page_size)
-        return Listing(tuple(map(_seen, found[chosen])), len(found), pages)
+                ordered.sort(key=lambda one, value=value: value(one.line))  # type: ignore[misc]
+        chosen, pages = paged(len(ordered), query.page, query.page_size)
+        return Listing(tuple(map(_seen, ordered[chosen])), len(ordered), pages)
 
 
 def _seen(one: _Sum) -> Seen:

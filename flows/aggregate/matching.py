@@ -1,10 +1,13 @@
 """Which keys a filter lets through.
 
-Source: projectcalico/calico goldmane/pkg/types (filters). Alternatives within a field, all fields
-together. Names and namespaces match as Whisker shows them, too: PUBLIC NETWORK is "pub".
+Source: https://github.com/projectcalico/calico goldmane/pkg/types (filters).
+
+Alternatives within a field, all fields together. Names and namespaces match as Whisker shows
+them, too: PUBLIC NETWORK is "pub".
 
 Beyond Goldmane: a hit at the end of a tier matches by the policy that triggered it, too, so that
 the name of a policy finds what its tier denied.
+Tested in tests/flows/test_store.py.
 """
 
 from __future__ import annotations
@@ -45,31 +48,31 @@ def _text(text: Text, value: str) -> bool:
     return text.value in value if text.fuzzy else text.value == value
 
 
-def _traced(wanted: tuple[PolicyMatch, ...], key: Key) -> bool:
+def _traced(match: tuple[PolicyMatch, ...], key: Key) -> bool:
     hits = (*key.trace.enforced, *key.trace.pending)
-    return any(hit_matches(one, hit) for one in wanted for hit in hits)
+    return any(hit_matches(one, hit) for one in match for hit in hits)
 
 
-def _pending(wanted: tuple[Action, ...], key: Key) -> bool:
-    return any(hit.action in wanted for hit in key.trace.pending)
+def _pending(match: tuple[Action, ...], key: Key) -> bool:
+    return any(hit.action in match for hit in key.trace.pending)
 
 
-def hit_matches(wanted: PolicyMatch, hit: Hit) -> bool:
-    """Whether a hit, or the policy that triggered it, has everything that is wanted."""
-    if wanted.action not in (Action.UNSPECIFIED, hit.action):
+def hit_matches(match: PolicyMatch, hit: Hit) -> bool:
+    """Whether a hit, or the policy that triggered it, has everything that is match."""
+    if match.action not in (Action.UNSPECIFIED, hit.action):
         return False
-    return policy_matches(wanted, hit) or (
-        hit.trigger is not None and policy_matches(wanted, hit.trigger)
+    return policy_matches(match, hit) or (
+        hit.trigger is not None and policy_matches(match, hit.trigger)
     )
 
 
-def policy_matches(wanted: PolicyMatch, policy: Hit) -> bool:
-    """Whether kind, tier, namespace and name are as wanted; the action is not looked at."""
+def policy_matches(match: PolicyMatch, policy: Hit) -> bool:
+    """Whether kind, tier, namespace and name are as match; the action is not looked at."""
     return (
-        wanted.kind in (PolicyKind.UNSPECIFIED, policy.kind)
-        and _optional(wanted.tier, policy.tier)
-        and _optional(wanted.namespace, policy.namespace)
-        and _optional(wanted.name, policy.name)
+        match.kind in (PolicyKind.UNSPECIFIED, policy.kind)
+        and _optional(match.tier, policy.tier)
+        and _optional(match.namespace, policy.namespace)
+        and _optional(match.name, policy.name)
     )
 
 

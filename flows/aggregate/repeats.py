@@ -2,6 +2,7 @@
 
 After a new connection a sender repeats what it holds, as long as Goldmane's own clients do
 (`flows/sending.py`). What was received is remembered a little longer than that, in generations.
+Tested in tests/flows/test_store.py.
 """
 
 from __future__ import annotations

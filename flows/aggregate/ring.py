@@ -1,11 +1,12 @@
 """One hour of buckets: 240 that are past, the one that fills, and one for clocks that run ahead.
 
-Source: projectcalico/calico goldmane/pkg/goldmane (242 buckets of 15 s), goldmane/pkg/storage.
+Source: https://github.com/projectcalico/calico goldmane/pkg/goldmane (242 buckets of 15 s).
 
 Invariants:
   FLW-2  At most `most` rows are held. Where more come, the oldest buckets go before their hour is
          over, and are counted; what is new is never refused for want of room.
   FLW-3  What was added is in exactly one bucket, or counted as left out with the reason.
+Tested in tests/flows/test_store.py.
 """
 
 from __future__ import annotations
@@ -49,6 +50,12 @@ class Ring:
         """Flows that no bucket took, by reason."""
         self.cut = 0
         """Rows that went before their hour was over."""
+
+    def emptied(self, now: int) -> Ring:
+        """A ring without rows at another time, with what was counted so far."""
+        fresh = Ring(now, self._most)
+        fresh.left_out, fresh.cut, fresh._next_id = self.left_out, self.cut, self._next_id
+        return fresh
 
     @property
     def beginning(self) -> int:

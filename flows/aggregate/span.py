@@ -1,7 +1,8 @@
 """Spans of time and pages of requests: what they mean, and which are refused.
 
-Source: projectcalico/calico goldmane/proto/api.proto (fields `start_time_gte`, `start_time_lt`,
-`page`, `page_size`, `aggregation_interval`).
+Source: https://github.com/projectcalico/calico goldmane/proto/api.proto (fields
+`start_time_gte`, `start_time_lt`, `page`, `page_size`, `aggregation_interval`).
+Tested in tests/flows/test_store.py.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
 """Figures by policy or by rule, for a span or for each of its buckets.
 
-Source: projectcalico/calico goldmane/pkg/storage (statistics). A flow counts once for each rule of
-its trace, enforced or pending, under what the rule did; what a tier's end did counts for the
-policy that triggered it. Live connections are "in" at a destination and "out" at a source, and of
-a span those of its newest bucket.
+Source: https://github.com/projectcalico/calico goldmane/pkg/storage (statistics).
+
+A flow counts once for each rule of its trace, enforced or pending, under what the rule did; what
+a tier's end did counts for the policy that triggered it. Live connections are "in" at a destination
+and "out" at a source, and of a span those of its newest bucket.
 
 Rules are told apart by policy, action, number and direction. Goldmane puts the number of the
 policy in the trace where the API has the number of the rule; here it is the rule's.
+Tested in tests/flows/test_store.py.
 """
 
 from __future__ import annotations
@@ -31,10 +33,10 @@ class Statistics:
     def __init__(self, query: StatisticsQuery) -> None:
         self._query = query
         self._rules: dict[Line, tuple[Rule, ...]] = {}
-        self._found: dict[Rule, dict[int, Figures]] = {}
+        self._figures_of: dict[Rule, dict[int, Figures]] = {}
         """By rule, or by policy; and by the start of the bucket."""
 
-    def take(self, bucket: Bucket) -> None:
+    def read(self, bucket: Bucket) -> None:
         """Add a bucket."""
         for row, line in enumerate(bucket.lines):
             rules = self._rules.get(line)
@@ -47,13 +49,13 @@ class Statistics:
 
     def _of(self, key: Key) -> tuple[Rule, ...]:
         rules = {_rule(hit, key.reporter) for hit in (*key.trace.enforced, *key.trace.pending)}
-        wanted = self._query.policy
+        match = self._query.policy
         return tuple(
             rule
             for rule in rules
             if rule[1] in PLACE
-            and wanted.action in (Action.UNSPECIFIED, rule[1])
-            and policy_matches(wanted, rule[0])
+            and match.action in (Action.UNSPECIFIED, rule[1])
+            and policy_matches(match, rule[0])
         )
 
     def _figures(self, bucket: Bucket, row: int, key: Key) -> tuple[int, int]:
@@ -68,18 +70,18 @@ class Statistics:
         place = PLACE[rule[1]]
         if self._query.group_by is GroupBy.POLICY:
             rule = (rule[0], Action.UNSPECIFIED, 0, Direction.ANY)
-        by_start = self._found.setdefault(rule, {})
+        by_start = self._figures_of.setdefault(rule, {})
         sums = by_start.setdefault(start, [0] * 6)
         for offset, number in enumerate(figures):
             sums[place + offset] = min(sums[place + offset] + number, FULL)
 
     def series(self) -> tuple[Series, ...]:
         """What was found, by policy and rule."""
-        return tuple(self._series(rule) for rule in sorted(self._found, key=_order))
+        return tuple(self._series(rule) for rule in sorted(self._figures_of, key=_order))
 
     def _series(self, rule: Rule) -> Series:
         policy, action, number, direction = rule
-        by_start = self._found[rule]
+        by_start = self._figures_of[rule]
         times = tuple(sorted(by_start))
         rows = [by_start[start] for start in times]
         if not self._query.time_series:

@@ -14,7 +14,7 @@ from flows.aggregate.buckets import Bucket
 from flows.aggregate.hints import Values
 from flows.aggregate.listing import Sums
 from flows.aggregate.repeats import Repeats
-from flows.aggregate.ring import MOST_ROWS, Ring, aligned
+from flows.aggregate.ring import MOST_ROWS, PAST, Ring, aligned
 from flows.aggregate.span import check_page, resolved
 from flows.aggregate.statistics import Statistics
 from flows.query import FlowQuery, HintQuery, Hints, Listing, Series, StatisticsQuery
@@ -35,10 +35,10 @@ class Outcome(Enum):
     LEFT_OUT = "left out"
 
 
-class Taking(Protocol):
+class Reading(Protocol):
     """Reads buckets."""
 
-    def take(self, bucket: Bucket) -> None:
+    def read(self, bucket: Bucket) -> None:
         """Read one more."""
 
 
@@ -69,7 +69,14 @@ class Store:
         return len(self._repeats)
 
     def roll(self, now: int) -> None:
-        """Take over the time; what is older than an hour goes."""
+        """Take over the time; what is older than an hour goes.
+
+        A clock that is set back by more than an hour was wrong before: everything begins anew, for
+        else each flow would be too old until the time comes again.
+        """
+        if now < self._now - PAST * INTERVAL:
+            self.ring = self.ring.emptied(now)
+            self._repeats, self._now = Repeats(), now
         if aligned(now) > aligned(self._now):
             self.ring.roll(now)
         self._now = max(now, self._now)
@@ -109,9 +116,9 @@ class Store:
     def _span(self, start: int, end: int) -> tuple[int, int]:
         return resolved(start, end, self._now, self.ring.beginning)
 
-    def _read(self, taking: Taking, span: tuple[int, int]) -> Iterator[None]:
+    def _read(self, reading: Reading, span: tuple[int, int]) -> Iterator[None]:
         for bucket in self.ring.between(*span):
-            taking.take(bucket)
+            reading.read(bucket)
             yield
 
     def complete(self, since: int) -> Iterator[Bucket]:

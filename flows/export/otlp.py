@@ -2,7 +2,7 @@
 
 One record for each flow: time and body, and attributes of the flow's members by the names of
 `flows/written.py` below `flow.`; a denied flow has severity WARN.
-Source: OpenTelemetry protocol 1.x, logs over HTTP (POST to /v1/logs).
+Source: https://opentelemetry.io/docs/specs/otlp/ (logs over HTTP, POST to /v1/logs).
 Tested in tests/flows/test_exports.py.
 """
 

@@ -2,6 +2,7 @@
 
 TLS has made sure that the authority signed it. A list of names narrows that down; without a list
 every client of the authority may, as with Goldmane.
+Tested in tests/flows/test_server_tls.py.
 """
 
 from __future__ import annotations
@@ -49,8 +50,10 @@ class Access:
 
 def names_of(context: Context) -> frozenset[str]:
     """The names in the certificate of the client; none without TLS."""
-    told = context.auth_context()
-    return frozenset(one.decode(errors="replace") for kind in _NAMES for one in told.get(kind, ()))
+    identity = context.auth_context()
+    return frozenset(
+        one.decode(errors="replace") for kind in _NAMES for one in identity.get(kind, ())
+    )
 
 
 def sender_of(context: Context) -> str:

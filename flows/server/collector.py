@@ -1,4 +1,7 @@
-"""FlowCollector: what nodes send is counted, and each update gets its receipt."""
+"""FlowCollector: what nodes send is counted, and each update gets its receipt.
+
+Tested in tests/flows/test_client.py.
+"""
 
 from __future__ import annotations
 

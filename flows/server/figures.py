@@ -2,6 +2,7 @@
 
 Packets by policy are counted for the hit that decided: the last enforced one whose action is the
 flow's. Policies beyond `MOST` are counted together as "other", so that the page stays bounded.
+Tested in tests/flows/test_client.py.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ question whose asker goes is cancelled at the node; one whose node goes ends wit
 Invariants:
   FLW-4  For each node that was asked exactly one last word comes: `finished`, with or without an
          error, at the question's limit at the latest.
+Tested in tests/flows/test_attending.py.
 """
 
 from __future__ import annotations
@@ -107,12 +108,12 @@ class NodesService(nodes_pb2_grpc.NodesServicer):  # type: ignore[misc]
         async for message in incoming:
             kind = message.WhichOneof("content")
             if kind == "answer":
-                told = pb.Answer(node=visitor.node, answer=message.answer.answer)
-                visitor.tell(told, message.answer.id)
+                answer = pb.Answer(node=visitor.node, answer=message.answer.answer)
+                visitor.tell(answer, message.answer.id)
             elif kind == "finished":
                 error = message.finished.error
-                told = pb.Answer(node=visitor.node, finished=True, error=error)
-                visitor.tell(told, message.finished.id)
+                answer = pb.Answer(node=visitor.node, finished=True, error=error)
+                visitor.tell(answer, message.finished.id)
         visitor.out.put_nowait(None)
 
     async def Ask(self, question: pb.Question, context: Context) -> AsyncIterator[pb.Answer]:

@@ -1,4 +1,7 @@
-"""The process: the gRPC server, its clock, health, metrics and exports."""
+"""The process: the gRPC server, its clock, health, metrics and exports.
+
+Tested in tests/flows/test_server_process.py.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 A question is read one bucket at a time, and other calls go on between them. At most
 `QUESTIONS` are worked at at once; others wait.
+Tested in tests/flows/test_client.py.
 """
 
 from __future__ import annotations
@@ -127,13 +128,13 @@ class StatisticsService(goldmane_pb2_grpc.StatisticsServicer):  # type: ignore[m
         self, request: pb.StatisticsRequest, context: Context
     ) -> AsyncIterator[pb.StatisticsResult]:
         """Figures; where there are none, an empty result and NOT_FOUND, as Goldmane says it."""
-        found = await self._asked.answer(
+        results = await self._asked.answer(
             context, lambda: self._asked.store.statistics(messages.statistics_of(request))
         )
-        if not found:
+        if not results:
             yield pb.StatisticsResult()
             await context.abort(grpc.StatusCode.NOT_FOUND, "no statistics match the request")
-        for series in found:
+        for series in results:
             yield messages.series_message(series)
 
 

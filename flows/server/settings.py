@@ -1,7 +1,9 @@
 """Settings of `calico-goldmane`: environment variables, with Goldmane's names where it has them.
 
-Source: projectcalico/calico goldmane/pkg/daemon (Config). What Goldmane has and this has not
-(`PUSH_URL`, windows of other lengths than 15 s) is refused by name instead of passed over.
+What Goldmane has and this has not (`PUSH_URL`, windows of other lengths than 15 s) is refused by
+name instead of passed over.
+
+Source: https://github.com/projectcalico/calico goldmane/pkg/daemon (Config).
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 A client that reads too slowly is cut off when `BEHIND` buckets wait for it, so that it holds no
 more memory than that; it may begin again from where it was.
+Tested in tests/flows/test_client.py.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from libcalico.errors import MuslinError
 
 MOST = 100
 """Streams at once, as many as Goldmane serves."""
+HOUR = 3600
 BEHIND = 20
 """Buckets, of 15 seconds each."""
 
@@ -36,6 +38,9 @@ class Streams:
     def tick(self) -> list[Bucket]:
         """Hand out the buckets that are complete since the last time; they are returned, too."""
         self._store.roll(int(self._clock()))
+        if self._store.streamed_until() < self._until - HOUR:
+            # The clock was wrong, and was set back.
+            self._until = self._store.streamed_until()
         complete = list(self._store.complete(self._until))
         self._until = max(self._until, self._store.streamed_until())
         for bucket in complete:

@@ -101,6 +101,10 @@ class Socket(Closing):
         header = struct.pack("@HP", len(program), ctypes.addressof(code))
         self._socket.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, header)
 
+    def set_buffer(self, size: int) -> None:
+        """Let so many bytes wait to be received (8 MiB unless set). Raises OSError."""
+        self._socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, size)
+
     def setblocking(self, blocking: bool) -> None:
         """Switches to non-blocking receives (monitors)."""
         self._socket.setblocking(blocking)
@@ -212,24 +216,43 @@ class Socket(Closing):
         raise KernelError(errno.EINTR, what or "netlink dump", "the table changes too quickly")
 
     def _dump_once(self, request: bytes, what: str) -> list[tuple[int, bytes]] | None:
+        objects: list[tuple[int, bytes]] = []
+        torn = False
+        for messages, whole in self._dumping(request, what):
+            objects += messages
+            torn = torn or not whole
+        return None if torn else objects
+
+    def dump_slices(self, request: bytes, what: str = "") -> Iterator[list[tuple[int, bytes]]]:
+        """As `dump`, datagram by datagram, for tables so large that a caller works meanwhile.
+
+        What changes during the dump may be missing, or there twice. Raises `KernelError`.
+        """
+        for messages, _ in self._dumping(request, what):
+            yield messages
+
+    def _dumping(self, request: bytes, what: str) -> Iterator[tuple[list[tuple[int, bytes]], bool]]:
+        """The objects of each datagram, and whether the kernel took it for whole."""
         length, kind, flags, _, _ = m.HEADER.unpack_from(request)
         sequence = self._reserve(1)
         header = m.HEADER.pack(length, kind, flags | m.NLM_F_DUMP, sequence, 0)
         self._send(header + request[m.HEADER.size :])
-        objects: list[tuple[int, bytes]] = []
-        torn = False
-        while True:
+        ended = False
+        while not ended:
+            objects: list[tuple[int, bytes]] = []
+            whole = True
             for kind, flags, seen, body in self._messages(what):
                 if seen != sequence:
                     continue
-                torn = torn or bool(flags & m.NLM_F_DUMP_INTR)
+                whole = whole and not flags & m.NLM_F_DUMP_INTR
                 if kind in (m.NLMSG_DONE, m.NLMSG_ERROR):
                     code, detail = (read_done if kind == m.NLMSG_DONE else read_error)(body)
                     if code > 0:
                         raise KernelError(code, what or "netlink dump", detail)
-                    return None if torn else objects
-                if kind > m.NLMSG_OVERRUN:
+                    ended = True
+                elif kind > m.NLMSG_OVERRUN:
                     objects.append((kind, body))
+            yield objects, whole
 
     def _send(self, data: bytes | bytearray) -> None:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from calicoctl.seen.wanted import Choice, filters_of, seconds_ago, wanted
+from calicoctl.seen.wanted import Choice, filters_of, lets_through, seconds_ago
 from flows.record import Action, End, EndKind, Key, Reporter
 from libcalico.errors import InvalidValue
 
@@ -42,7 +42,7 @@ TO_DB, FROM_HOST, OUT = key(WEB, DB), key(HOST, WEB, Action.DENY), key(DB, PUBLI
 )
 def test_what_is_wanted(choice: Choice, expected: set[Key]) -> None:
     filters = filters_of(choice)
-    assert {one for one in (TO_DB, FROM_HOST, OUT) if wanted(filters, one)} == expected
+    assert {one for one in (TO_DB, FROM_HOST, OUT) if lets_through(filters, one)} == expected
 
 
 @pytest.mark.parametrize(

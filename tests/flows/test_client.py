@@ -386,3 +386,17 @@ async def test_a_refusal_is_told_in_the_servers_words() -> None:
     async with aggregator() as running, Aggregator(running.place) as goldmane:
         with pytest.raises(AggregatorError, match=r"start_time_gte: .* is not valid"):
             await goldmane.list(FlowQuery(start=NOW + 100))
+
+
+@pytest.mark.asyncio
+async def test_a_stream_goes_on_when_the_clock_is_set_right() -> None:
+    async with aggregator() as running, Aggregator(running.place) as goldmane:
+        stream = goldmane.stream()
+        waiting = asyncio.ensure_future(anext(stream))
+        await until_streams(running, 1)
+        await running.pass_time(365 * 86400)
+        await running.pass_time(-365 * 86400)
+        await deliver(running, [flow(WEB, DB, start=NOW)])
+        await running.pass_time(30)
+        assert (await waiting).flow.start == NOW
+        await stream.aclose()

@@ -273,3 +273,15 @@ def test_relative_times_count_from_now() -> None:
         store.receive(flow(start, f"at{start}"), "n1", NOW)
     got = answer_of(store.list(FlowQuery(start=-45, end=-15)))
     assert [one.flow.start for one in got.flows] == [NOW - 30]
+
+
+def test_a_clock_that_was_wrong_by_a_year_is_survived() -> None:
+    """Flows are taken again once it is set right, and streamed."""
+    store = Store(NOW)
+    store.receive(flow(NOW - 30), "n1", NOW)
+    store.roll(NOW + 365 * 86400)
+    assert total(store) == 0
+    store.roll(NOW + 60)
+    assert store.receive(flow(NOW + 15), "n1", NOW + 60) is Outcome.COUNTED
+    assert total(store) == 1
+    assert [one.start for one in store.complete(NOW)] == [NOW + 15]

@@ -89,6 +89,21 @@ def test_none_is_lost_in_a_burst(space: Namespace) -> None:
         assert reader.read() == []
 
 
+def test_what_the_kernel_could_not_deliver_is_counted_to_the_packet(space: Namespace) -> None:
+    tell(space, "nft", 4, 1)
+    with nflog.Reader([1]) as reader:
+        reader.set_buffer(16_384)
+        send(HERE, THERE, 3000)
+        came = 0
+        while select.select([reader.fileno()], [], [], 0.5)[0]:
+            came += len(reader.read())
+        assert came < 3000, "the buffer is small"
+        # The gap shows with the next packet.
+        send(HERE, THERE)
+        came += len(wait(reader, 1))
+        assert came + reader.lost == 3001
+
+
 def test_a_group_has_one_reader_and_is_free_after_it(space: Namespace) -> None:
     with nflog.Reader([1]), pytest.raises(KernelError, match="NFLOG group 1"):
         nflog.Reader([1])

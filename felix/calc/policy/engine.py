@@ -43,7 +43,7 @@ from felix.calc.sets.items import Item, of_local, of_network_set, of_remote
 from felix.calc.sets.places import EndpointPlaces
 from felix.calc.sets.population import Members
 from felix.calc.sets.remote import RemoteEndpoints
-from felix.calc.sets.service_sets import NeededSets, ServiceSets
+from felix.calc.sets.service_sets import Need, NeededSets, ServiceNeed, ServiceSets
 from felix.calc.sets.set_table import SetTable, name_of
 from felix.calc.work_counters import WorkCounters
 from libcalico.model import HostEndpoint as StoredHostEndpoint
@@ -142,7 +142,11 @@ class PolicyEngine:
         return self._staged.would_be(key, self._order)
 
     def stored(self, key: ResourceKey) -> Policy | Profile | None:
-        """A policy or profile as it is stored; None if there is none."""
+        """A policy or profile as it is stored, of a staged one what it would become; None if there
+        is none.
+        """
+        if key.kind in STAGED_KINDS:
+            return self._staged.would_become(key)
         return self._profiles.get(key.name) if key.kind == "Profile" else self._policies.get(key)
 
     def endpoint(self, key: ResourceKey) -> EndpointPolicy | None:
@@ -152,6 +156,14 @@ class PolicyEngine:
     def members(self, set_id: str) -> frozenset[str]:
         """The members of a set as of the last flush. Raises KeyError for an unknown set."""
         return self._sets.members(set_id)
+
+    def need(self, set_id: str) -> Need | None:
+        """What a set holds, by its id; None for one that no policy in force needs."""
+        return self._sets.need(set_id)
+
+    def service_endpoints(self, need: ServiceNeed) -> frozenset[str]:
+        """The endpoints of a service as a set of this need would hold them now."""
+        return self._sets.endpoints(need)
 
     @property
     def names_services(self) -> bool:

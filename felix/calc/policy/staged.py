@@ -110,6 +110,16 @@ class StagedPolicies:
             {key: replace(one, endpoints=active.matches(key)) for key, one in self._staged.items()}
         )
 
+    def would_become(self, key: ResourceKey) -> Policy | None:
+        """The policy that a staged one would become; None where it cannot be read or sets none."""
+        value = self._stored.get(key)
+        if value is None or (value.spec.stagedAction or SET) != SET:
+            return None
+        try:
+            return becomes(value)[0]
+        except InvalidValue:
+            return None
+
     @property
     def name_services(self) -> bool:
         """Whether any staged policy names a service."""

@@ -101,6 +101,18 @@ class ServiceSets:
             raise KeyError(set_id)
         return members
 
+    def need(self, set_id: str) -> ServiceNeed | None:
+        """What a set holds, by its id."""
+        one = self._sets.get(set_id)
+        return None if one is None else one.need
+
+    def endpoints(self, need: ServiceNeed) -> frozenset[str]:
+        """What a set of this need holds, or would, as of now."""
+        counts: Counter[str] = Counter()
+        for value in self._slices.get(need.service, {}).values():
+            counts.update(_members(value, ports=need.ports))
+        return frozenset(counts)
+
     def put(self, key: SliceKey, value: ServiceSlice | None) -> None:
         """Add or change a slice; None removes it."""
         before = self._service_of.pop(key, None)
@@ -205,6 +217,14 @@ class NeededSets:
         """The members as of the last flush. Raises KeyError for a set that was not announced."""
         table = self._services if set_id in self._services else self._selected
         return table.members(set_id)
+
+    def need(self, set_id: str) -> Need | None:
+        """What a set holds, by its id; None for one that has no user."""
+        return self._services.need(set_id) or self._selected.need(set_id)
+
+    def endpoints(self, need: ServiceNeed) -> frozenset[str]:
+        """The endpoints of a service as a set of this need holds, or would hold, them now."""
+        return self._services.endpoints(need)
 
     def acquire(self, need: Need) -> None:
         """One more user of a set."""

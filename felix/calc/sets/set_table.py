@@ -101,6 +101,11 @@ class SetTable:
             pass
         return frozenset(current - one.added | one.removed)
 
+    def need(self, set_id: str) -> SetNeed | None:
+        """What a set holds, by its id."""
+        one = self._sets.get(set_id)
+        return None if one is None else one.need
+
     # -- items ---------------------------------------------------------------------------------
 
     def put(self, key: ResourceKey, item: Item | None) -> None:

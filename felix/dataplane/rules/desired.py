@@ -49,12 +49,13 @@ from felix.dataplane.rules.static_inputs import (
 )
 from felix.rules import ipvs
 from felix.rules.inputs import Facts
+from felix.rules.nflog_prefix import Tell
 from felix.rules.static import tables
 from libcalico.model.keys import ResourceKey
 
 
 class DesiredRules:
-    """What the tables and sets of one node should hold. `tell`: denied packets are told;
+    """What the tables and sets of one node should hold. `tell`: which packets are told of;
     `looked_at`: the endpoints that the last update was about, where it was about some.
     """
 
@@ -62,7 +63,7 @@ class DesiredRules:
         self._families = cast("tuple[Family, ...]", tuple(sorted(families)))
         self._rules, self._sets = rules, sets
         self._config: Config | None = None
-        self._telling = self.tell = False
+        self._telling = self.tell = Tell.NOTHING
         self._static: dict[Family, tuple[Config, Facts]] = {}
         self._seen_hosts: Mapping[str, Set[IPAddress]] = {}
         self._serving: Mapping[str, HostEndpoint] = {}

@@ -26,6 +26,7 @@ from felix.dataplane.rules.ipsets import Sets
 from felix.dataplane.rules.other_backend_cleanup import OtherBackendCleanup
 from felix.dataplane.rules.removal_timing import RemovalTiming
 from felix.dataplane.turn.cooperative_steps import in_slices
+from felix.rules.nflog_prefix import Tell
 from libcalico.model import ResourceKey
 from libcalico.process.tasks import Background
 from linux.errors import KernelError
@@ -48,7 +49,7 @@ class RulesManager:
     """Rules and sets of one node. `kick` asks for a turn about everything.
 
     `families`: the IP versions that are programmed. `guarded`: the tunnels' listeners whose rules
-    stand. `logs_denied`: whether rules are to tell of denied packets.
+    stand. `telling`: which packets rules are to tell of (`tell`).
     """
 
     def __init__(self, background: Background, kick: Callable[[], None]) -> None:
@@ -58,7 +59,7 @@ class RulesManager:
         self.mode = Mode()
         self.families: frozenset[int] = frozenset({4})
         self.guarded: frozenset[Listener] = frozenset()
-        self.logs_denied = False
+        self.telling = Tell.NOTHING
         self._cleanup = OtherBackendCleanup(background)
         self._removals = RemovalTiming(time.monotonic)
         self._background, self._kick = background, kick
@@ -102,9 +103,9 @@ class RulesManager:
         return book.unusable if book is not None else frozenset()
 
     @property
-    def tells(self) -> bool:
-        """Whether the rules of the last turn tell of denied packets."""
-        return self.desire is not None and self.desire.tell
+    def tells(self) -> Tell:
+        """Which packets the rules of the last turn tell of."""
+        return Tell.NOTHING if self.desire is None else self.desire.tell
 
     @property
     def wait(self) -> float | None:
@@ -118,12 +119,12 @@ class RulesManager:
             return {}
         return desire.book.degraded() | desire.idle_hosts | desire.unfloated() | desire.strict()
 
-    def log_denied(self, logs: bool) -> None:
-        """Whether rules tell of denied packets (`felix.rules.nflog_prefix`): while a reader is
-        there.
+    def tell(self, tell: Tell) -> None:
+        """Which packets rules are to tell of (`felix.rules.nflog_prefix`), while there is a
+        reader.
         """
-        if logs is not self.logs_denied:
-            self.logs_denied = logs
+        if tell is not self.telling:
+            self.telling = tell
             self._kick()
 
     def warming(self, policy: ResolvedPolicy) -> Iterator[None]:
@@ -176,7 +177,7 @@ class RulesManager:
         in `DesiredRules.update`. Returns what the turn is about now that the rules are known.
         """
         desire = self.parts().desire
-        floating, desire.tell = desire.floating, self.logs_denied
+        floating, desire.tell = desire.floating, self.telling
         parameters = self.mode.parameters(config)
         await in_slices(desire.update(parameters, news, hosts, asked, about))
         if about is None or desire.floating is not floating:

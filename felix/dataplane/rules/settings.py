@@ -15,6 +15,7 @@ from felix.rules.hosts import Failsafe, HostRules
 from felix.rules.inputs import RuleSettings
 from felix.rules.model import Accept, Action, Drop, Limit, Marks, Reject, Return
 from felix.rules.nat import NatRules
+from felix.rules.nflog_prefix import Tell
 
 _ACTIONS: dict[str, Action] = {
     "ACCEPT": Accept(),
@@ -24,8 +25,8 @@ _ACTIONS: dict[str, Action] = {
 }
 
 
-def rule_settings(config: Config, version: int, *, tell: bool = False) -> RuleSettings:
-    """What the rules of one family depend on; `tell`: denied packets are told."""
+def rule_settings(config: Config, version: int, *, tell: Tell = Tell.NOTHING) -> RuleSettings:
+    """What the rules of one family depend on; `tell`: which packets are told of."""
     address = config.nat_outgoing_address
     return RuleSettings(
         prefixes=config.interface_prefix,

@@ -27,6 +27,8 @@ ENFORCED = """
     vxlanVNI ipipEnabled vxlanEnabled programClusterRoutes
     disableConntrackInvalidCheck nftablesMode nftablesRefreshInterval nftablesFilterAllowAction
     nftablesMangleAllowAction nftablesFilterDenyAction nftablesMarkMask
+    flowLogsGoldmaneServer flowLogsLocalReporter flowLogsFlushInterval
+    flowLogsPolicyEvaluationMode
 """
 
 _STORED: tuple[tuple[str, str], ...] = (
@@ -47,11 +49,11 @@ _STORED: tuple[tuple[str, str], ...] = (
     (
         "this is no debugging aid of this felix",
         "debugMemoryProfilePath debugDisableLogDropping debugSimulateCalcGraphHangAfter"
-        " debugSimulateDataplaneHangAfter debugSimulateDataplaneApplyDelay debugHost debugPort",
+        " debugSimulateDataplaneHangAfter debugSimulateDataplaneApplyDelay debugHost debugPort"
+        " flowLogsCollectorDebugTrace",
     ),
     ("meshes are not followed", "istioDSCPMark"),
     ("live migrations are not followed", "liveMigrationRouteConvergenceTime"),
-    ("flow logs are not collected", "flowLogsGoldmaneServer flowLogsCollectorDebugTrace"),
     ("routes have one metric", "ipv4ElevatedRoutePriority ipv6ElevatedRoutePriority"),
     ("neighbours are answered for as always", "localSubnetL2ReachabilityRefreshInterval"),
 )
@@ -75,7 +77,6 @@ _HARMLESS: dict[str, tuple[str, tuple[object, ...]]] = {
     "bpfEnabled": ("there is no eBPF data plane", (False,)),
     "bpfConnectTimeLoadBalancingEnabled": ("there is no eBPF data plane", (True, False)),
     "istioAmbientMode": ("meshes are not followed", ("Disabled",)),
-    "flowLogsLocalReporter": ("flow logs are not collected", ("Disabled",)),
     "routeSource": ("routes come from blocks", ("CalicoIPAM",)),
     "routeSyncDisabled": ("routes are always programmed", (False,)),
     "ipv4NormalRoutePriority": ("routes have one metric", (1024,)),
@@ -116,7 +117,6 @@ _INFORMATION: tuple[tuple[str, str], ...] = (
         " wireguardMTU wireguardMTUV6 wireguardKeepAlive routeTableRanges routeTableRange",
     ),
     ("acts with XDP only", "xdpRefreshInterval"),
-    ("acts with flow logs only", "flowLogsFlushInterval flowLogsPolicyEvaluationMode"),
     ("no usage is reported to anybody", "usageReportingInitialDelay usageReportingInterval"),
     ("a setting of Go's runtime", "goGCThreshold goMemoryLimitMB goMaxProcs"),
     ("a setting of Windows", "windowsManageFirewallRules"),

@@ -29,6 +29,9 @@ def test_only_local_and_annotated_parameters_have_no_field() -> None:
     assert {p.name for p in PARAMETERS if p.field not in FIELDS} == {
         "FelixHostname",
         "IptablesLockTimeoutSecs",
+        "TyphaCAFile",
+        "TyphaCertFile",
+        "TyphaKeyFile",
     }
 
 

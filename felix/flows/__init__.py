@@ -1,0 +1,1 @@
+"""Flow logs of a node: connections of its pods, joined with what decided about them."""

@@ -1,0 +1,410 @@
+"""Connections of this node's pods, joined with what decided about them, and added up as flows.
+
+Pure: packets that rules told of come in (`told`), connections with their counters (`counted`),
+connections that ended (`ended`); every interval flows go out (`flush`). One connection between two
+pods of a node is two flows, one as each end reports it.
+
+A connection is known by its first packet (`linux.connections.key_of`). Its trace grows by what
+rules say, until one of them allows or denies. A connection that is allowed then appears among the
+kernel's connections, and only there it is known to which service it was aimed; so it is put into
+its flow when it is seen there, at the latest at the end of the interval. What is denied is never
+there: its packets are counted as they are told of.
+
+Invariants:
+  JON-1  The packets and bytes of all flows are those that were told of and counted, each once,
+         however often a connection is counted.
+  JON-2  A connection starts once and completes once; in every flow started - completed of all time
+         is `live`.
+  JON-3  At most `most` connections and `most` flows are held. What is beyond is counted in `lost`.
+Tested in tests/felix/flows/test_joiner.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import msgspec
+
+from felix.flows.ends import Known
+from flows.record import Action, Counts, Flow, Hit, Key, Reporter, Service, Trace
+from libcalico.model import ResourceKey
+from linux import connections
+from linux.connections import Connection
+
+MOST = 100_000
+"""Connections that are held, some 500 bytes each; and flows of one interval."""
+FORGOTTEN = 60.0
+"""Seconds for which a connection that was denied, or never seen in the kernel, is the same one."""
+SOON = 2.0
+"""Seconds after which the kernel has what it will ever have of a connection."""
+STEP = 200
+"""Connections that are worked on before others have their turn."""
+NO_SERVICE = Service()
+_PROTOCOLS = {1: "icmp", 6: "tcp", 17: "udp", 58: "icmp6", 132: "sctp", 136: "udplite"}
+
+
+class Facts(Protocol):
+    """What is known of addresses, policies and services now."""
+
+    def known(self, address: bytes) -> Known:
+        """What is at an address."""
+
+    def judges(self, prefix: str, endpoint: ResourceKey) -> bool:
+        """Whether a rule that said this is one of the endpoint's."""
+
+    def enforced(self, prefixes: Sequence[str], endpoint: ResourceKey) -> tuple[Hit, ...]:
+        """The trace of what rules said."""
+
+    def pending(
+        self, endpoint: ResourceKey, key: connections.Key, *, ingress: bool
+    ) -> tuple[Hit, ...]:
+        """The trace as if staged policies were enforced."""
+
+    def service(self, address: bytes, port: int, protocol: int) -> Service:
+        """The service that has an address and port; an empty one for none."""
+
+
+@dataclass(slots=True, eq=False)
+class _Sum:
+    """A flow of this interval as it grows. `there`, `back`: packets and bytes from the source to
+    the destination, and the answers."""
+
+    key: Key
+    source_labels: tuple[str, ...]
+    destination_labels: tuple[str, ...]
+    there: list[int] = field(default_factory=lambda: [0, 0])
+    back: list[int] = field(default_factory=lambda: [0, 0])
+    started: int = 0
+    completed: int = 0
+    live: int = 0
+
+    @property
+    def empty(self) -> bool:
+        return not (self.started or self.completed or self.live or self.there[0] or self.back[0])
+
+
+@dataclass(slots=True, eq=False)
+class _Leg:
+    """A connection at one of its ends, an endpoint of this node.
+
+    `packets`, `bytes`: told of and not yet counted. `counted`: packets and bytes there and back
+    that are in a flow already. `flow`: where it is live; `noted`: it started and completed at once.
+    """
+
+    prefixes: tuple[str, ...]
+    denied: bool
+    packets: int = 0
+    bytes: int = 0
+    counted: tuple[int, int, int, int] = (0, 0, 0, 0)
+    flow: _Sum | None = None
+    noted: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class _Held:
+    """A connection; `told`: when a rule last told of it, `seen`: in which round it was counted."""
+
+    key: bytes
+    source: Known
+    destination: Known
+    told: float
+    legs: dict[bool, _Leg] = field(default_factory=dict)
+    passed: dict[bool, tuple[str, ...]] = field(default_factory=dict)
+    service: Service = NO_SERVICE
+    seen: int = 0
+
+
+@dataclass(slots=True)
+class Lost:
+    """What flows lack, in numbers since the start.
+
+    `connections`, `flows`: beyond the limits. `told`: packets that rules told of in vain.
+    `endings`: connections of whose end the kernel could not tell, at least so many.
+    `pending`: connections whose pending trace there was no time for.
+    """
+
+    connections: int = 0
+    flows: int = 0
+    told: int = 0
+    endings: int = 0
+    pending: int = 0
+
+
+class Joiner:
+    """The connections of one node. `pending`: whether pending traces are wanted."""
+
+    def __init__(
+        self, facts: Facts, lost: Lost | None = None, *, most: int = MOST, pending: bool = True
+    ) -> None:
+        self._facts, self._most, self.pending = facts, most, pending
+        self._held: dict[bytes, _Held] = {}
+        self._flows: dict[Key, _Sum] = {}
+        self._round = 1
+        self.lost = lost or Lost()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __contains__(self, key: bytes) -> bool:
+        return key in self._held
+
+    @property
+    def flows(self) -> int:
+        """Flows of this interval so far."""
+        return len(self._flows)
+
+    # -- what comes in -------------------------------------------------------------------------
+
+    def told(self, payload: bytes, prefix: str, now: float, *, ingress: bool) -> None:
+        """A rule told of a packet that began a connection, or tried to; `now` in seconds of a
+        monotonic clock.
+        """
+        packet = connections.of_packet(payload)
+        if packet is None:
+            return
+        key, length = packet
+        held = self._held.get(key)
+        new = held is None
+        if held is None:
+            read = connections.read_key(key)
+            source, destination = map(self._facts.known, (read.source, read.destination))
+            held = _Held(key, source, destination, now)
+        endpoint = (held.destination if ingress else held.source).endpoint
+        if endpoint is None or not self._facts.judges(prefix, endpoint):
+            return
+        verdict = prefix[0]
+        stored = not new or self._store(held, denied=verdict == "D")
+        held.told = now
+        prefixes = (*held.passed.pop(ingress, ()), prefix)
+        if verdict == "P":
+            held.passed[ingress] = prefixes
+            return
+        leg = held.legs.get(ingress)
+        if leg is None or leg.prefixes != prefixes:
+            if leg is not None:
+                self._end_leg(held, leg, ingress)
+            leg = held.legs[ingress] = _Leg(prefixes, verdict == "D")
+        leg.packets += 1
+        leg.bytes += length
+        if not stored:
+            self._note(held, leg, ingress)
+
+    def _store(self, held: _Held, *, denied: bool) -> bool:
+        """Hold a new connection if there is room; what was denied leaves half of it to others."""
+        if len(self._held) < (self._most // 2 if denied else self._most):
+            self._held[held.key] = held
+            return True
+        # Of what is denied nothing more is to come: no count lacks.
+        self.lost.connections += not denied
+        return False
+
+    def counted(self, found: Connection) -> None:
+        """The kernel's word on a connection; of one that no rule told of there is no trace."""
+        held = self._held.get(found.key)
+        if held is None:
+            return
+        self._see(held, found)
+        if found.over:
+            self._finish(held)
+
+    def ended(self, found: Connection) -> None:
+        """The kernel's last word on a connection."""
+        held = self._held.get(found.key)
+        if held is not None:
+            self._see(held, found)
+            self._finish(held)
+
+    def _see(self, held: _Held, found: Connection) -> None:
+        if not held.seen and found.translated:
+            protocol = connections.read_key(found.key).protocol
+            held.service = self._facts.service(found.aimed, found.aimed_port, protocol)
+        held.seen = self._round
+        for ingress, leg in held.legs.items():
+            if leg.denied:
+                self._note(held, leg, ingress)
+            else:
+                self._count(held, leg, ingress, found)
+
+    def _count(self, held: _Held, leg: _Leg, ingress: bool, found: Connection) -> None:
+        """Count what a live connection had since it was counted last."""
+        flow = self._live(held, leg, ingress)
+        told = leg.packets, leg.bytes
+        leg.packets = leg.bytes = 0
+        if found.packets is None or found.bytes is None:
+            # Nothing but the rules counts.
+            news = (*told, 0, 0)
+        else:
+            totals = (found.packets, found.bytes, found.packets_back, found.bytes_back)
+            there, octets, back, octets_back = map(_grown, totals, leg.counted)
+            news, leg.counted = (there, octets, back, octets_back), totals
+        if flow is not None:
+            _add(flow, news)
+
+    # -- flows ---------------------------------------------------------------------------------
+
+    def _live(self, held: _Held, leg: _Leg, ingress: bool) -> _Sum | None:
+        """The flow in which a connection is live; None where there is no room for it."""
+        if leg.flow is None:
+            leg.flow = self._flow_of(self._key(held, leg, ingress), held)
+            if leg.flow is not None:
+                leg.flow.started += 1
+                leg.flow.live += 1
+        return leg.flow
+
+    def _note(self, held: _Held, leg: _Leg, ingress: bool) -> None:
+        """Count what was denied, or what the kernel never had: it is over as soon as it began."""
+        packets, octets = leg.packets, leg.bytes
+        leg.packets = leg.bytes = 0
+        if not packets:
+            return
+        flow = self._flow_of(self._key(held, leg, ingress), held)
+        if flow is None:
+            return
+        _add(flow, (packets, octets, 0, 0))
+        if not leg.noted:
+            flow.started += 1
+            flow.completed += 1
+            leg.noted = True
+        # Should the kernel have it after all, these are among its counts.
+        leg.counted = (leg.counted[0] + packets, leg.counted[1] + octets, 0, 0)
+
+    def _flow_of(self, key: Key, held: _Held) -> _Sum | None:
+        flow = self._flows.get(key)
+        labels = held.source.labels, held.destination.labels
+        if flow is None:
+            if len(self._flows) >= self._most:
+                self.lost.flows += 1
+                return None
+            flow = self._flows[key] = _Sum(key, *labels)
+        elif (flow.source_labels, flow.destination_labels) != labels:
+            flow.source_labels = _both(flow.source_labels, labels[0])
+            flow.destination_labels = _both(flow.destination_labels, labels[1])
+        return flow
+
+    def _key(self, held: _Held, leg: _Leg, ingress: bool) -> Key:
+        read = connections.read_key(held.key)
+        endpoint = (held.destination if ingress else held.source).endpoint
+        assert endpoint is not None
+        pending = self._facts.pending(endpoint, read, ingress=ingress) if self.pending else ()
+        return Key(
+            held.source.end,
+            held.destination.end,
+            read.destination_port,
+            _PROTOCOLS.get(read.protocol, str(read.protocol)),
+            Reporter.DESTINATION if ingress else Reporter.SOURCE,
+            Action.DENY if leg.denied else Action.ALLOW,
+            held.service,
+            Trace(self._facts.enforced(leg.prefixes, endpoint), pending),
+        )
+
+    def _end_leg(self, held: _Held, leg: _Leg, ingress: bool) -> None:
+        if leg.flow is None:
+            self._note(held, leg, ingress)
+            return
+        leg.flow.completed += 1
+        leg.flow.live -= 1
+        leg.flow = None
+
+    def _finish(self, held: _Held) -> None:
+        del self._held[held.key]
+        for ingress, leg in held.legs.items():
+            self._end_leg(held, leg, ingress)
+
+    # -- the end of an interval ----------------------------------------------------------------
+
+    def all_counted(self, now: float) -> Iterator[None]:
+        """All connections of the kernel were counted since the last call: finish, in steps, those
+        that it has no more, and note those that it does not have.
+        """
+        here, self._round = self._round, self._round + 1
+        for number, held in enumerate(list(self._held.values())):
+            if number % STEP == STEP - 1:
+                yield
+            if self._held.get(held.key) is not held:
+                continue
+            quiet = now - held.told
+            if held.seen < here if held.seen else quiet >= FORGOTTEN:
+                self._finish(held)
+            elif not held.seen:
+                for ingress, leg in held.legs.items():
+                    if leg.denied or quiet >= SOON:
+                        self._note(held, leg, ingress)
+
+    def reconsidered(self) -> Iterator[None]:
+        """Policies changed: put each connection, in steps, where its pending trace belongs now."""
+        for number, held in enumerate(list(self._held.values())):
+            if number % STEP == STEP - 1:
+                yield
+            for ingress, leg in held.legs.items():
+                if leg.flow is None:
+                    continue
+                endpoint = (held.destination if ingress else held.source).endpoint
+                assert endpoint is not None
+                read = connections.read_key(held.key)
+                pending = self._facts.pending(endpoint, read, ingress=ingress)
+                if pending != leg.flow.key.trace.pending:
+                    self._move(held, leg, pending)
+
+    def _move(self, held: _Held, leg: _Leg, pending: tuple[Hit, ...]) -> None:
+        """Put a connection into another flow: it completes in one, and starts in the other."""
+        assert leg.flow is not None
+        trace = Trace(leg.flow.key.trace.enforced, pending)
+        leg.flow.completed += 1
+        leg.flow.live -= 1
+        leg.flow = self._flow_of(msgspec.structs.replace(leg.flow.key, trace=trace), held)
+        if leg.flow is not None:
+            leg.flow.started += 1
+            leg.flow.live += 1
+
+    def flushing(self, start: int, end: int) -> Iterator[list[Flow]]:
+        """The flows from `start` to `end`, in seconds since 1970, some at a time.
+
+        What comes between two steps is for the next interval, or for this one: never for both.
+        """
+        batch: list[Flow] = []
+        for key, one in list(self._flows.items()):
+            if not one.empty:
+                batch.append(_flow(one, start, end))
+            one.there, one.back, one.started, one.completed = [0, 0], [0, 0], 0, 0
+            if not one.live:
+                del self._flows[key]
+            if len(batch) >= STEP:
+                yield batch
+                batch = []
+        yield batch
+
+
+def _grown(now: int, before: int) -> int:
+    return max(now - before, 0)
+
+
+def _add(flow: _Sum, news: Sequence[int]) -> None:
+    flow.there[0] += news[0]
+    flow.there[1] += news[1]
+    flow.back[0] += news[2]
+    flow.back[1] += news[3]
+
+
+def _both(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
+    """The labels that both have."""
+    if one == other:
+        return one
+    there = set(other)
+    return tuple(label for label in one if label in there)
+
+
+def _flow(one: _Sum, start: int, end: int) -> Flow:
+    outward = one.key.reporter is Reporter.SOURCE
+    into, out = (one.back, one.there) if outward else (one.there, one.back)
+    counts = Counts(
+        packets_in=into[0],
+        packets_out=out[0],
+        bytes_in=into[1],
+        bytes_out=out[1],
+        started=one.started,
+        completed=one.completed,
+        live=one.live,
+    )
+    return Flow(one.key, start, end, counts, one.source_labels, one.destination_labels)
