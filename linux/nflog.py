@@ -15,8 +15,9 @@ import errno
 import socket
 import struct
 import time
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address
 
 from linux.closing import Closing
@@ -65,6 +66,18 @@ class Logged:
     head: Head | None
 
 
+@dataclass(slots=True)
+class Received:
+    """What all readers of this process received: messages, packets by group, losses."""
+
+    messages: int = 0
+    overruns: int = 0
+    packets: Counter[int] = field(default_factory=Counter)
+
+
+RECEIVED = Received()
+
+
 class Reader(Closing):
     """The reader of some groups, in the namespace of the thread that makes it.
 
@@ -107,10 +120,13 @@ class Reader(Closing):
             for messages in self._socket.read_waiting():
                 if messages is None:
                     self.lost += 1
+                    RECEIVED.overruns += 1
                 else:
                     packets += [parse(body) for kind, _, _, body in messages if kind == _PACKET]
+                    RECEIVED.messages += 1
         except OSError as error:
             raise KernelError(error.errno or errno.EIO, "read NFLOG") from error
+        RECEIVED.packets.update(packet.group for packet in packets)
         return packets
 
     def close(self) -> None:
