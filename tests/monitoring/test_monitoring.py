@@ -60,7 +60,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
         one["pool", "node"] = 1
     queue = type("Queue", (list,), {"failing": 0})()
     part = SimpleNamespace(name="node", queue=queue, writes=0, in_sync=True)
-    collection = SimpleNamespace(counts=counts, released=0, nodes_held=0)
+    collection = SimpleNamespace(counts=counts, released={("pool", "node"): 1}, nodes_held=0)
     text = own.page().decode() + REGISTRY.page().decode()
     known = cast("Collection", collection)
     text += controllers.metrics.render(works=True, parts=[part], collection=known).decode()
