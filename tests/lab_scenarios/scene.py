@@ -266,9 +266,14 @@ def scene(
     name: str,
     environment: Mapping[str, str] | None = None,
     annotations: Mapping[str, str] | None = None,
+    prepared: Callable[[Lab], object] | None = None,
 ) -> Iterator[Scene]:
-    """A scenario with a pod on each node, taken down afterwards."""
-    made = Scene(scenarios.up(label(name), name, environment=environment, say=say))
+    """A scenario with a pod on each node, taken down afterwards.
+
+    `prepared` gets the machines before anything of ours starts on them.
+    """
+    up = scenarios.up(label(name), name, environment=environment, prepared=prepared, say=say)
+    made = Scene(up)
     try:
         for node in made.lab.plan.nodes:
             made.add(f"on-{node.name}", node.name, annotations)
