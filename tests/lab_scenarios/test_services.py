@@ -20,6 +20,7 @@ pytestmark = [
     pytest.mark.skipif(bool(binaries.missing()), reason=binaries.missing() or "built"),
 ]
 RANGE = "10.96.0.0/16"
+PODS = "/api/v1/namespaces/default/pods"
 LOCAL, OUTSIDE = "192.0.2.10", "198.51.100.10"
 ONE, TWO = ("10.99.1.1", "rack1"), ("10.99.1.2", "rack1")
 KUBECONFIG, CA = "/etc/calico/kubeconfig", "/etc/calico/kube-ca.pem"
@@ -42,8 +43,17 @@ def made(api: ApiServer) -> Iterator[Scene]:
             for node in lab.nodes:
                 write_kubeconfig(node, api)
 
+        def known(name: str, node: str) -> str:
+            """The API has the pod: calico-cni asks."""
+            spec = {"nodeName": node, "containers": [{"name": "c", "image": "i"}]}
+            pod = api.ensure(PODS, {"metadata": {"name": name}, "spec": spec})
+            return str(pod["metadata"]["uid"])
+
         environment = {"KUBECONFIG": KUBECONFIG}
-        with scene("services", environment, prepared=prepared) as made, early.pop_all():
+        with (
+            scene("services", environment, prepared=prepared, known=known) as made,
+            early.pop_all(),
+        ):
             yield made
 
 
