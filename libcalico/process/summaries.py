@@ -19,9 +19,11 @@ QUANTILES = (0.5, 0.9, 0.99)
 SLICES, SLICE_SECONDS = 5, 120.0
 _GROWTH = 1.1
 _PER_FACTOR = 1 / math.log(_GROWTH)
+_log, _ceil = math.log, math.ceil
 _MIDDLE = 2 / (1 + _GROWTH)
 SMALLEST, LARGEST = -240, 240
 """The outermost buckets, 1e-10 and 1e10: what is beyond counts there."""
+_LEAST, _MOST = _GROWTH**SMALLEST, _GROWTH**LARGEST
 _NOTHING = SMALLEST - 1
 """The bucket of 0 and of what is less."""
 
@@ -32,21 +34,25 @@ class Summary:
     `clock` gives seconds. One thread observes; a page may be made in any.
     """
 
-    __slots__ = ("_clock", "_slice", "_slices", "count", "total")
+    __slots__ = ("_clock", "_newest", "_slice", "_slices", "_until", "count", "total")
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self.count, self.total = 0, 0.0
-        self._slices: list[dict[int, int]] = [{}]
+        self._newest: dict[int, int] = {}
+        self._slices = [self._newest]
         self._slice = int(clock() // SLICE_SECONDS)
+        self._until = (self._slice + 1) * SLICE_SECONDS
 
     def observe(self, value: float) -> None:
         """Count one more value; less than 0 counts as 0 in the quantiles."""
         self.count += 1
         self.total += value
-        self._turn()
-        newest = self._slices[-1]
-        bucket = _bucket(value)
+        if self._clock() >= self._until:
+            self._turn()
+        usual = _LEAST < value < _MOST
+        bucket = _ceil(_log(value) * _PER_FACTOR) if usual else _outside(value)
+        newest = self._newest
         newest[bucket] = newest.get(bucket, 0) + 1
 
     def quantiles(self) -> dict[float, float]:
@@ -72,13 +78,15 @@ class Summary:
         if passed > 0:
             fresh: list[dict[int, int]] = [{} for _ in range(min(passed, SLICES))]
             self._slices = [*self._slices, *fresh][-SLICES:]
-            self._slice = now
+            self._newest, self._slice = self._slices[-1], now
+            self._until = (now + 1) * SLICE_SECONDS
 
 
-def _bucket(value: float) -> int:
+def _outside(value: float) -> int:
+    """The bucket of a value that is less or more than all others."""
     if value <= 0:
         return _NOTHING
-    return min(max(math.ceil(math.log(value) * _PER_FACTOR), SMALLEST), LARGEST)
+    return SMALLEST if value < 1 else LARGEST
 
 
 def _at(ordered: list[tuple[int, int]], rank: int) -> float:

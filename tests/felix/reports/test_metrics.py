@@ -13,6 +13,7 @@ from felix.dataplane.rules.backend_mode import NATIVE
 from libcalico.process.prometheus_text import Figure, text
 from manifests.image.wheels import ROOT
 from tests.felix.world import METRICS_PORT, NODE, World
+from tests.monitoring.calicos_names import rows
 from tests.support.patience import wait_for
 
 PROCESS = {
@@ -23,14 +24,7 @@ PROCESS = {
     "process_start_time_seconds",
     "process_virtual_memory_bytes",
 }
-_ROW = re.compile(r"^\| `(\w+\*?)` \| (\w+) \|(.*)\|$", re.MULTILINE)
 PLACES = {"yes", "iptables", "nftables", "no", "controllers"}
-
-
-def rows() -> dict[str, tuple[str, str]]:
-    """Calico's names in docs/metrics.md: where each is served, and what is said of it."""
-    text = (ROOT / "docs" / "metrics.md").read_text().partition("## Calico's metrics")[2]
-    return {name: (served, said.strip()) for name, served, said in _ROW.findall(text)}
 
 
 def test_the_table_has_every_name_of_calicos_and_a_reason_for_what_is_absent() -> None:
