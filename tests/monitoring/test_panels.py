@@ -43,7 +43,7 @@ metadata: {name: closed}
 spec: {selector: all(), types: [Ingress]}
 """
 # What the panels of Calico's own dashboards ask of felix, without eBPF, Go and its flow collector.
-# Source: projectcalico/calico, manifests/grafana-dashboards.yaml at 87c15906.
+# Source: https://github.com/projectcalico/calico/blob/master/manifests/grafana-dashboards.yaml
 CALICOS = (
     *(
         f"max(felix_cluster_num_{name})"
