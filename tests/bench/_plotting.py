@@ -2,7 +2,8 @@
 
 matplotlib is imported when something is drawn, and installed by `./run bench NAME --plot FILE`. The
 same figures give the same bytes. A goal is a bar: the figure's share of its limit; what is beyond 1
-misses it. Quantiles are a line from the median to the 99th percentile, one drawing for each unit.
+misses it. Quantiles are a line from the median to the 99th percentile, other figures with a unit
+are points, and each unit has its own drawing.
 Tested in tests/support/test_plotting.py.
 """
 
@@ -24,6 +25,7 @@ MOST_ROWS = 40
 ROW, WIDTH = 0.28, 9.0
 MET, MISSED, PLAIN = "#2b6cb0", "#c05621", "#4a5568"
 _KEY = re.compile(r"^(min|p50|median|p90|p99|max)(?:_([a-z]+))?$")
+_SINGLE = re.compile(r"^(\w+)_(ns|us|ms|s|mib|mb|bytes)$")
 _UNIT = re.compile(r"_(ns|us|ms|s|mib|bytes)$")
 Json = Mapping[str, Any]
 
@@ -40,7 +42,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Quantiles of one measurement, by name (`p50`, `p99`, ...), all in one unit."""
+    """Quantiles of one measurement, by name (`p50`, `p99`, ...), in one unit; or one `value`."""
 
     where: str
     unit: str
@@ -76,17 +78,18 @@ def _share(row: Json) -> Share:
 
 
 def spreads(result: Any, where: tuple[str, ...] = ()) -> Iterator[Spread]:
-    """Each group of quantiles in a bench's JSON, with the way to it. Pure."""
+    """Each group of quantiles and each figure with a unit in a bench's JSON, with its way. Pure."""
     if not isinstance(result, Mapping):
         return
     by_unit: dict[str, dict[str, float]] = {}
     for key, value in result.items():
-        match = _KEY.match(str(key))
-        if match and isinstance(value, int | float):
+        if not isinstance(value, int | float):
+            yield from spreads(value, (*where, str(key)))
+        elif match := _KEY.match(str(key)):
             name = "p50" if match[1] == "median" else match[1]
             by_unit.setdefault(match[2] or _unit_of(where), {})[name] = float(value)
-        else:
-            yield from spreads(value, (*where, str(key)))
+        elif match := _SINGLE.match(str(key)):
+            yield Spread(" ".join((*where, match[1])), match[2], {"value": float(value)})
     for unit, values in by_unit.items():
         if "p50" in values:
             yield Spread(" ".join(where), unit, values)
@@ -108,7 +111,7 @@ def draw(path: Path, title: str, goals: Sequence[Share], found: Sequence[Spread]
     parts: list[tuple[str, list[Share] | list[Spread]]] = [("goals", list(goals))] if goals else []
     parts += [(unit, [one for one in found if one.unit == unit][:MOST_ROWS]) for unit in units]
     if not parts:
-        raise ValueError("nothing to draw: no goal was measured, and there are no quantiles")
+        raise ValueError("nothing to draw: no goal was measured, and no figure has a unit")
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -152,15 +155,15 @@ def _draw_goals(place: Any, rows: list[Any]) -> None:
 def _draw_spreads(place: Any, rows: list[Any], unit: str) -> None:
     for number, row in enumerate(rows):
         values = row.values
-        ends = [values[name] for name in ("min", "p50", "p90", "p99", "max") if name in values]
+        ends = list(values.values())
         place.plot([min(ends), max(ends)], [number] * 2, color=PLAIN, linewidth=1)
-        place.plot(values["p50"], number, "o", color=MET, markersize=4)
+        place.plot(values.get("p50", ends[0]), number, "o", color=MET, markersize=4)
         for name, mark in (("p90", "|"), ("p99", "D")):
             if name in values:
                 place.plot(values[name], number, mark, color=MISSED, markersize=4)
     place.set_yticklabels([row.where for row in rows])
     place.set_xlim(left=0)
-    place.set_xlabel(f"{unit or 'figure'}: circle median, diamond 99th percentile, line all known")
+    place.set_xlabel(f"{unit or 'figure'}: circle the figure or median, diamond 99th percentile")
 
 
 def drawn_of(path: Path) -> str:

@@ -19,6 +19,7 @@ RESULT = {
         "add_ms": {"p50": 3.0, "p99": 8.0},
         "start": {"median_s": 1.5, "rounds": [1, 2]},
         "only a tail": {"p99_ms": 7.0},
+        "route": {"cpu_us": 58.9, "ratio": 2},
     }
 }
 
@@ -39,6 +40,7 @@ def test_quantiles_are_found_wherever_a_bench_has_them() -> None:
         ("results nft change", "ms"): {"p50": 4.0, "p99": 9.0},
         ("results add_ms", "ms"): {"p50": 3.0, "p99": 8.0},
         ("results start", "s"): {"p50": 1.5},
+        ("results route cpu", "us"): {"value": 58.9},
     }
     assert list(_plotting.spreads([RESULT])) == []
 
