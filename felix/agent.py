@@ -43,6 +43,7 @@ from libcalico.datastore.syncer import Sink, SyncBatch, Syncer
 from libcalico.errors import MuslinError
 from libcalico.model import ResourceKey, WorkloadEndpoint
 from libcalico.process import malloc_trim, paths, prometheus_text
+from linux import programs
 
 STATUS_INTERVAL = 10.0
 LINGER = 0.025
@@ -105,6 +106,7 @@ class Agent:
         self.dataplane.links.tunnels.told = self.networking == "bird"
         self._beats = Heartbeats()
         self._taken = metrics.Taken()
+        programs.WAITED.told = self._taken.programs.observe
         self.audit = Audit(self.dataplane)
         self.servers = Servers(self._beats.all, self._metrics_page)
         prefix = self.config.endpoint_status_path_prefix

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from manifests import chart, rights, secret, variants
+from manifests.dashboards import grafana
 
 PAGE = variants.HERE.parent / "docs" / "rbac.md"
 
@@ -26,7 +27,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="./run manifests", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    render = commands.add_parser("render", help="write the flat files and the kustomize files")
+    render = commands.add_parser(
+        "render", help="write the flat files, the kustomize files, the dashboards"
+    )
     render.add_argument("--check", action="store_true", help="write nothing; 1 if one is stale")
     render.add_argument("--into", type=Path, default=variants.HERE, help="another folder")
     render.add_argument("--node-image", default="", help="another name of the node's image")
@@ -48,6 +51,7 @@ def _parser() -> argparse.ArgumentParser:
 def _render(chosen: argparse.Namespace) -> int:
     images = {"node": chosen.node_image, "controllers": chosen.controllers_image}
     wanted = variants.files({name: image for name, image in images.items() if image})
+    wanted |= grafana.files()
     stale = []
     for name, text in wanted.items():
         path = chosen.into / name

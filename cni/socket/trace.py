@@ -1,6 +1,6 @@
 """Where the time of a call goes: named stages in milliseconds, kept and exported.
 
-The last traces stand in the status file; sums and counts per stage are metrics, read by
+The last traces stand in the status file; sums, counts and quantiles per stage are metrics, read by
 `./run bench cni`. Taking a mark costs about a microsecond.
 Tested in tests/cni/test_daemon_add.py.
 """
@@ -14,6 +14,7 @@ from typing import TypedDict
 
 from libcalico.process.counters import REGISTRY, Counter, Gauge
 from libcalico.process.prometheus_text import Figure
+from libcalico.process.summaries import Summary
 
 
 class Stages:
@@ -22,23 +23,22 @@ class Stages:
     name = "calico_cni_stage_seconds"
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, str], list[float]] = {}
+        self._known: dict[tuple[str, str], Summary] = {}
 
     def observe(self, command: str, stage: str, seconds: float) -> None:
         """Count one more."""
-        counts = self._known.get((command, stage))
-        if counts is None:
-            counts = self._known[command, stage] = [0.0, 0.0]
-        counts[0] += 1
-        counts[1] += seconds
+        summary = self._known.get((command, stage))
+        if summary is None:
+            summary = self._known[command, stage] = Summary()
+        summary.observe(seconds)
 
     def figures(self) -> Iterator[Figure]:
         """For the page."""
         meaning = "Time of one stage of a CNI call"
         yield Figure(self.name, meaning, 0, "summary", typed=True)
-        for (command, stage), (count, total) in list(self._known.items()):
+        for (command, stage), summary in list(self._known.items()):
             labels = {"command": command, "stage": stage}
-            yield Figure(self.name, meaning, total, "summary", int(count), labels)
+            yield summary.figure(self.name, meaning, labels)
 
 
 STAGES = Stages()

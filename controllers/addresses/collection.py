@@ -17,12 +17,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from functools import partial
+from ipaddress import IPv4Address, IPv6Address
 
 from controllers.addresses.claim_collection import ClaimCollection
-from controllers.addresses.counts import Counts, count
+from controllers.addresses.counts import Counts, Pair, count, pool_of
 from controllers.addresses.leaks import (
     GAP,
     Candidate,
@@ -57,13 +59,17 @@ from libcalico.process.waiting import set_within
 
 log = logging.getLogger(__name__)
 
+IPAddress = IPv4Address | IPv6Address
 GRACE = 900.0
 WITHOUT_GRACE = 300.0
 """Seconds between two looks where the grace period is 0: then only nodes that are gone count."""
 
 
 class Collection:
-    """Looks while `run` runs. `look_soon` when a node was removed. `view` must run beside it."""
+    """Looks while `run` runs. `look_soon` when a node was removed. `view` must run beside it.
+
+    `released`: how many addresses came back so far, by pool and node.
+    """
 
     def __init__(
         self,
@@ -93,7 +99,7 @@ class Collection:
         self._all_read = False
         self._soon = asyncio.Event()
         self.counts = Counts()
-        self.released = 0
+        self.released: Counter[Pair] = Counter()
         self.looks = 0
 
     @property
@@ -160,11 +166,11 @@ class Collection:
             frozenset(self._view.kubernetes),
         )
         now = self._clock()
+        pools = usable((await self._store.list(Selection("IPPool"))).entries)
         judgement = judge((entry.value for entry in block_entries), cluster)
         for candidate in self._watchlist.observe(judgement.unused.values(), now):
-            await self._release(candidate, cluster)
-        listing = await self._store.list(Selection("IPPool"))
-        pools = usable(listing.entries)
+            for address in await self._release(candidate, cluster):
+                self.released[pool_of(address, pools), candidate.node] += 1
         unused_now = judgement.unused.values()
         reserved = await reservations(self._store)
         self.counts = count((entry.value for entry in block_entries), pools, unused_now, reserved)
@@ -184,9 +190,10 @@ class Collection:
                 self._all_read = self._all_read and not page.broken
         return block_entries
 
-    async def _release(self, candidate: Candidate, cluster: ClusterView) -> None:
+    async def _release(self, candidate: Candidate, cluster: ClusterView) -> Sequence[IPAddress]:
+        """Release what is still unused; the addresses that came back."""
         if not await self._still_unused(candidate, cluster):
-            return
+            return ()
         suspect = Suspect(
             candidate.handle_id,
             split_handle(candidate.handle_id)[1],
@@ -198,13 +205,13 @@ class Collection:
         stamp = release_stamp(time.time_ns(), cooldown)
         plan = partial(plan_release, suspect=suspect, released_at=stamp)
         freed = await settle(self._store, View(), plan)
-        self.released += len(freed)
         if freed:
             log.info(
                 "released: %s",
                 candidate.reason,
                 extra={"addresses": ", ".join(map(str, freed)), "handle": candidate.handle_id},
             )
+        return freed
 
     async def _still_unused(self, candidate: Candidate, cluster: ClusterView) -> bool:
         if candidate.node_gone and not await self._presence.gone_for_good(candidate.node):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from ipaddress import ip_network
+from ipaddress import IPv4Address, IPv6Address, ip_network
 
 from controllers.addresses.leaks import Candidate
 from ipam.admin.usage import reserved_of
@@ -19,6 +19,7 @@ from libcalico.model import Block
 from libcalico.model.keys import IPNetwork
 
 NO_POOL, NO_NODE, NO_AFFINITY = "no_ippool", "unknown_node", "no_affinity"
+IPAddress = IPv4Address | IPv6Address
 Pair = tuple[str, str]
 
 
@@ -58,6 +59,11 @@ def count(
                 counts.borrowed[name, node] += 1
     for candidate in unused:
         for allocation in candidate.allocations:
-            pool = containing(pools, ip_network(allocation.address))
-            counts.candidates[pool.name if pool else NO_POOL, candidate.node] += 1
+            counts.candidates[pool_of(allocation.address, pools), candidate.node] += 1
     return counts
+
+
+def pool_of(address: IPAddress, pools: list[Pool]) -> str:
+    """The name of the pool that has this address, `NO_POOL` where none has."""
+    pool = containing(pools, ip_network(address))
+    return pool.name if pool else NO_POOL

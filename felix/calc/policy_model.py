@@ -194,3 +194,13 @@ class PolicyChanges:
     def __bool__(self) -> bool:
         parts = (self.sets, self.policies, self.profiles, self.endpoints, self.host_endpoints)
         return any(parts)
+
+    def sizes(self) -> dict[str, int]:
+        """How much of each kind there is."""
+        return {
+            "set": len(self.sets),
+            "policy": len(self.policies),
+            "profile": len(self.profiles),
+            "endpoint": len(self.endpoints),
+            "host_endpoint": len(self.host_endpoints),
+        }

@@ -265,6 +265,7 @@ class Dataplane:
                 asked = self.links.tunnels.listeners(self.view, self.config, news.cluster, used)
             hosts = self.view.host_interfaces()
             about = await rules.render(self.config, news, hosts, asked, about)
+            self.state.took({**rules.parts().desire.handed, "interface": len(news.moved)})
         return Turn(news, about, used, asked, spared)
 
     def _take_dirty(self, news: Changes) -> frozenset[str] | None:

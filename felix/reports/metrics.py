@@ -1,50 +1,50 @@
 """Felix's metrics, under Calico's names where Calico has them.
 
 A scrape reads the main loop's own figures, so a node that serves no metrics pays nothing. A metric
-of Calico's that is not measured is not served. Metrics of our own begin with `muslin_`.
-Tested in tests/felix/reports/test_metrics.py and tests/fanout/test_faults.py.
+of Calico's that is not measured is not served; docs/metrics.md says why. Metrics of our own begin
+with `muslin_`. Tested in tests/felix/reports/test_metrics.py and tests/fanout/test_faults.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from felix.calc.last_readable import Unreadable
 from felix.dataplane.loop import Dataplane
-from felix.dataplane.rules.backend_mode import NATIVE
-from felix.dataplane.rules.iptables import IptablesTables
-from felix.dataplane.rules.nftables import NftTables
 from felix.reports.audit import Audit
+from felix.reports.metrics_dataplane import of_dataplane, of_nflog, of_programs, of_rules
 from libcalico.datastore.syncer import Syncer
 from libcalico.model import Key
-from libcalico.process.prometheus_text import Figure
-from linux.programs import WAITED
-
-WAITING, RESYNCING, IN_SYNC = 1, 2, 3
+from libcalico.process.prometheus_text import Figure, labelled
+from libcalico.process.summaries import Summary
 
 
 @dataclass(slots=True)
 class Taken:
-    """Counts of what the datastore sent, and the seconds that its calculation took."""
+    """What the datastore sent, and for how long the agent worked and waited.
+
+    `batches`: seconds that the calculation took for each; `programs`: for each that was run.
+    """
 
     updates: int = 0
-    batches: int = 0
-    seconds: float = 0.0
+    batches: Summary = field(default_factory=Summary)
+    programs: Summary = field(default_factory=Summary)
 
     def add(self, updates: int, seconds: float) -> None:
         """Count one more batch."""
         self.updates += updates
-        self.batches += 1
-        self.seconds += seconds
+        self.batches.observe(seconds)
 
 
 def figures(plane: Dataplane, known: Mapping[str, int], taken: Taken, audit: Audit) -> list[Figure]:
     """Every metric. `known`: the number of objects in the datastore by family."""
     return [
         *_calculation(plane, known, taken),
-        *_dataplane(plane),
-        *_rules(plane),
+        *of_dataplane(plane),
+        *of_rules(plane.rules),
+        *of_programs(taken.programs),
+        *of_nflog(),
         *_own(plane),
         *_audit(audit),
     ]
@@ -75,12 +75,22 @@ def _calculation(plane: Dataplane, known: Mapping[str, int], taken: Taken) -> It
         taken.updates,
         "counter",
     )
-    yield Figure(
+    yield taken.batches.figure(
         "felix_calc_graph_update_time_seconds",
         "Time that the calculation took for batches of them.",
-        taken.seconds,
-        "summary",
-        taken.batches,
+    )
+    messages = plane.state.messages
+    yield Figure(
+        "felix_calc_graph_output_events",
+        "What the calculation handed to the data plane, of all kinds.",
+        messages.total(),
+        "counter",
+    )
+    yield from labelled(
+        "felix_int_dataplane_messages",
+        "The same, by kind.",
+        (({"type": kind}, number) for kind, number in sorted(messages.items())),
+        "counter",
     )
     for name, text, value in (
         ("host_endpoints", "Host endpoints", known.get("HostEndpoint", 0)),
@@ -91,72 +101,6 @@ def _calculation(plane: Dataplane, known: Mapping[str, int], taken: Taken) -> It
         ("workload_endpoints", "Workload endpoints", known.get("WorkloadEndpoint", 0)),
     ):
         yield Figure(f"felix_cluster_num_{name}", f"{text} in the datastore.", value)
-
-
-def _dataplane(plane: Dataplane) -> Iterator[Figure]:
-    state = plane.state
-    resync = IN_SYNC if state.applied else (RESYNCING if plane.calc.in_sync else WAITING)
-    yield Figure("felix_resync_state", "1 waiting, 2 reading, 3 in sync.", resync)
-    yield Figure(
-        "felix_int_dataplane_failures",
-        "Commits to the kernel that are tried again.",
-        state.failed_applies,
-        "counter",
-    )
-    yield Figure(
-        "felix_int_dataplane_apply_time_seconds",
-        "Time that commits to the kernel took.",
-        state.apply_seconds,
-        "summary",
-        state.applies,
-    )
-    if state.first_seconds is not None:
-        yield Figure(
-            "felix_int_dataplane_initial_resync_time_seconds",
-            "Time from the start to the first commit that stood.",
-            state.first_seconds,
-        )
-    routes = len(plane.routing.routes)
-    yield Figure("felix_route_table_num_routes", "Routes of ours in the kernel.", routes)
-    yield Figure("felix_route_table_num_ifaces", "Interfaces with such routes.", len(state.active))
-    yield Figure("felix_ipsets_calico", "Sets of addresses that are wanted.", plane.rules.set_count)
-    yield Figure(
-        "felix_exec_time_micros",
-        "Time for which programs were waited for.",
-        WAITED.seconds * 1e6,
-        "summary",
-        WAITED.count,
-    )
-
-
-def _rules(plane: Dataplane) -> Iterator[Figure]:
-    """Metrics of the back end in use, under Calico's names for it; there are none of the others."""
-    tables = plane.rules.tables
-    if tables is None:
-        return
-    native = tables.name == NATIVE
-    family = "nft" if native else "iptables"
-    reads, writes = ("list_calls", "calls") if native else ("save_calls", "restore_calls")
-    yield Figure(f"felix_{family}_chains", "Chains of ours.", tables.chains)
-    yield Figure(f"felix_{family}_rules", "Rules of ours.", tables.rules)
-    yield Figure(f"felix_{family}_{reads}", "Reads of rules.", tables.saves, "counter")
-    yield Figure(f"felix_{family}_{writes}", "Writes of rules.", tables.restores, "counter")
-    reading, writing = ("list_errors", "errors") if native else ("save_errors", "restore_errors")
-    not_read, not_written = tables.errors
-    yield Figure(f"felix_{family}_{reading}", "Reads that failed.", not_read, "counter")
-    yield Figure(f"felix_{family}_{writing}", "Writes that failed.", not_written, "counter")
-    sets = "nft_set" if native else "ipset"
-    failed = plane.rules.set_errors
-    yield Figure(f"felix_{sets}_errors", "Sets that could not be written.", failed, "counter")
-    yield Figure(
-        "muslin_felix_rule_drift_total", "Chains found changed.", tables.drifted, "counter"
-    )
-    if isinstance(tables, NftTables):
-        yield Figure("felix_nft_maps", "Verdict maps of ours.", tables.maps)
-        yield Figure("felix_nft_sets", "Sets of ours.", plane.rules.set_count)
-    elif isinstance(tables, IptablesTables):
-        lines = tables.lines
-        yield Figure("felix_iptables_lines_executed", "Lines written.", lines, "counter")
 
 
 def _audit(audit: Audit) -> Iterator[Figure]:
@@ -207,6 +151,13 @@ def _own(plane: Dataplane) -> Iterator[Figure]:
 def of_datastore(syncer: Syncer | None) -> Iterator[Figure]:
     """How the datastore is followed, 1 or 0; before it is opened it is not."""
     connected, detour = (syncer.connected, syncer.detour) if syncer is not None else (False, "")
+    started = 1 + syncer.relists if syncer is not None else 0
+    yield Figure(
+        "felix_resyncs_started",
+        "Readings of the datastore that began: the first one, and each family's that followed.",
+        started,
+        "counter",
+    )
     name = "muslin_felix_datastore_connected"
     yield Figure(name, "Whether all that felix follows is followed now.", int(connected))
     name = "muslin_felix_etcd_detour"

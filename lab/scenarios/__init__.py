@@ -123,9 +123,14 @@ def up(
     name: str,
     *,
     environment: Mapping[str, str] | None = None,
+    prepared: Callable[[Lab], object] | None = None,
     say: Callable[[str], None] = print,
 ) -> Lab:
-    """Make a scenario's lab; `environment` wins over the scenario's. LabError as `cluster.up`."""
+    """Make a scenario's lab; `environment` wins over the scenario's.
+
+    `prepared` gets the machines before anything of ours starts on them, such as to write files
+    that the environment names. LabError as `cluster.up`.
+    """
     chosen = find(name)
     lab = cluster.up(
         lab_name,
@@ -135,6 +140,7 @@ def up(
         ipv6_only=chosen.ipv6_only,
         scenario=name,
         environment={**chosen.environment, **(environment or {})},
+        prepared=prepared,
         say=say,
     )
     try:

@@ -122,7 +122,8 @@ class Syncer:
 
     `fleeting`: objects that were made and deleted before the consumer saw them are reported as
     deleted, too. `resident` takes all that the process has made out of the collector's sight after
-    each first listing; garbage in a cycle at that moment stays for ever.
+    each first listing; garbage in a cycle at that moment stays for ever. `relists`: how often a
+    selection was listed anew.
     """
 
     def __init__(
@@ -151,6 +152,7 @@ class Syncer:
         self._room = asyncio.Event()
         self._before_sync: int | None = None
         self.error = ""
+        self.relists = 0
 
     @property
     def connected(self) -> bool:
@@ -254,6 +256,7 @@ class Syncer:
 
     async def _list(self, feed: _Feed) -> None:
         if feed.listed:
+            self.relists += 1
             await asyncio.sleep(spread(feed.size))  # other nodes read it anew, too
         if feed.sink is None:
             feed.revision = await self._list_entries(feed)

@@ -11,7 +11,7 @@ import re
 import sys
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, TextIO
 
 import msgspec
 
@@ -105,9 +105,25 @@ class JSONFormatter(logging.Formatter):
         return self._encoder.encode(line).decode()
 
 
+class _Stderr(logging.StreamHandler[TextIO]):
+    """Counts the events that could not be written."""
+
+    errors = 0
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Count it, and say so as the standard library does."""
+        _Stderr.errors += 1
+        super().handleError(record)
+
+
+def errors() -> int:
+    """How many events could not be written so far."""
+    return _Stderr.errors
+
+
 def configure(process: str, level: str = "INFO", fmt: Literal["text", "json"] = "text") -> None:
     """Send all logging of this process to stderr; replaces what was configured before."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _Stderr(sys.stderr)
     handler.setFormatter(JSONFormatter(process) if fmt == "json" else TextFormatter(process))
     # File, thread and process of a record are in neither format, and cost half of the time.
     logging._srcfile = None

@@ -22,9 +22,10 @@ _ESCAPED = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One metric. `count` belongs to a summary, whose `value` is the sum.
+    """One metric. `count` and `quantiles` belong to a summary, whose `value` is the sum.
 
-    Samples of one name come together. `typed`: no sample, only its type.
+    Samples of one name come together. `typed`: no sample, only its type. `quantiles`: values by
+    quantile from 0 to 1.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Figure:
     count: int = 0
     labels: Mapping[str, str] | None = None
     typed: bool = False
+    quantiles: Mapping[float, float] | None = None
 
 
 def text(figures: Iterable[Figure]) -> str:
@@ -47,16 +49,27 @@ def text(figures: Iterable[Figure]) -> str:
         before = figure.name
         if figure.typed:
             continue
-        labels = ",".join(
-            f'{name}="{value.translate(_ESCAPED)}"' for name, value in (figure.labels or {}).items()
-        )
-        shown = f"{{{labels}}}" if labels else ""
+        labels = figure.labels or {}
+        shown = _shown(labels)
         if figure.kind == "summary":
-            lines.append(f"{figure.name}_sum{shown} {float(figure.value)!r}")
+            for quantile, value in (figure.quantiles or {}).items():
+                of_quantile = _shown({**labels, "quantile": f"{quantile:g}"})
+                lines.append(f"{figure.name}{of_quantile} {_number(value)}")
+            lines.append(f"{figure.name}_sum{shown} {_number(figure.value)}")
             lines.append(f"{figure.name}_count{shown} {figure.count}")
         else:
-            lines.append(f"{figure.name}{shown} {float(figure.value)!r}")
+            lines.append(f"{figure.name}{shown} {_number(figure.value)}")
     return "\n".join(lines) + "\n"
+
+
+def _shown(labels: Mapping[str, str]) -> str:
+    inner = ",".join(f'{name}="{value.translate(_ESCAPED)}"' for name, value in labels.items())
+    return f"{{{inner}}}" if inner else ""
+
+
+def _number(value: float) -> str:
+    """Python writes `nan`; Prometheus reads it, and its own libraries write `NaN`."""
+    return "NaN" if value != value else repr(float(value))
 
 
 def labelled(

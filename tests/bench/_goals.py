@@ -33,6 +33,17 @@ class Goal:
         """Whether a figure reaches the goal."""
         return figure >= self.limit if self.least else figure <= self.limit
 
+    def row(self, figure: float) -> Json:
+        """The goal and its figure, for a report."""
+        return {
+            "what": self.what,
+            "goal": self.text,
+            "limit": self.limit,
+            "least": self.least,
+            "figure": figure,
+            "met": self.met(figure),
+        }
+
     @property
     def text(self) -> str:
         """The limit with its unit, such as `at most 0.7 of ptp`."""
@@ -182,7 +193,5 @@ def judged(bench: str, result: Json, *, full: bool) -> list[Json]:
         figures = list(figures_at(result, goal.path)) if measured else []
         if figures:
             figure = min(figures) if goal.least else max(figures)
-            rows.append(
-                {"what": goal.what, "goal": goal.text, "figure": figure, "met": goal.met(figure)}
-            )
+            rows.append(goal.row(figure))
     return rows

@@ -2,7 +2,8 @@
 
 `--json` prints the figures with `goals`: each goal that this run measured, its limit, the figure,
 and whether it is met. `--record` keeps these in `docs/performance.json` with date, commit and the
-load before the run; `./run performance` makes the page of them (`tests.performance`).
+load before the run; `./run performance` makes the page of them (`tests.performance`). `--plot`
+draws goals and quantiles into a file (`tests.bench._plotting`).
 Tested in tests/support/test_performance.py.
 """
 
@@ -13,11 +14,12 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from tests.bench import _plotting
 from tests.bench._goals import judged
 
 Json = dict[str, Any]
@@ -29,9 +31,32 @@ _load_before = os.getloadavg()[0]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The two arguments that every bench has."""
+    """The arguments that every bench has."""
     parser.add_argument("--json", action="store_true", help="the report as JSON, with its goals")
     parser.add_argument("--record", action="store_true", help="keep it in docs/performance.json")
+    add_plot(parser)
+
+
+def add_plot(parser: argparse.ArgumentParser) -> None:
+    """The argument for a drawing."""
+    parser.add_argument(
+        "--plot", type=_plotting.file, metavar="FILE", help="draw goals and quantiles: .svg or .png"
+    )
+
+
+def plot(bench: str, result: Mapping[str, Any], options: argparse.Namespace) -> None:
+    """Draw the result where asked."""
+    if options.plot is None:
+        return
+    goals = judged(bench, dict(result), full=getattr(options, "full", False))
+    found = list(_plotting.spreads(result))
+    title = f"./run bench {bench}"
+    try:
+        _plotting.draw(
+            options.plot, title, _plotting.shares(goals), found, _plotting.digest(result)
+        )
+    except (OSError, ValueError) as error:
+        print(f"{options.plot} is not drawn: {error}", file=sys.stderr)
 
 
 def conclude(
@@ -39,6 +64,7 @@ def conclude(
 ) -> None:
     """Print the result with its goals, and record them where asked."""
     goals = judged(bench, result, full=getattr(options, "full", False))
+    plot(bench, result, options)
     if options.record:
         known = json.loads(RECORD.read_text()) if RECORD.exists() else {}
         RECORD.write_text(json.dumps(kept(known, bench, goals, _of_this_run()), indent=1) + "\n")
@@ -70,5 +96,17 @@ def _of_this_run() -> Json:
         "date": datetime.now(UTC).date().isoformat(),
         "commit": done.stdout.strip(),
         "load": round(_load_before, 1),
-        "flags": " ".join(word for word in sys.argv[1:] if word not in ("--json", "--record")),
+        "flags": measuring(sys.argv[1:]),
     }
+
+
+def measuring(words: Sequence[str]) -> str:
+    """Of a bench's arguments those that change what is measured. Pure."""
+    kept = []
+    following = iter(words)
+    for word in following:
+        if word == "--plot":
+            next(following, "")
+        elif word not in ("--json", "--record") and not word.startswith("--plot="):
+            kept.append(word)
+    return " ".join(kept)

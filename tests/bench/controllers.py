@@ -26,6 +26,7 @@ from typing import Any
 from libcalico.datastore.interface import Datastore
 from libcalico.model.keys import ResourceKey
 from tests.bench._controllers_objects import Shape, store_nodes, write
+from tests.bench._reporting import add_plot, plot
 from tests.bench.ipam import percentile, say
 from tests.controllers.scrape import in_sync, metric
 from tests.controllers.test_process import Running
@@ -208,6 +209,7 @@ def main() -> int:
     parser.add_argument("--policies", type=int, default=50)
     parser.add_argument("--changes", type=int, default=50, help="of each kind")
     parser.add_argument("--json", action="store_true")
+    add_plot(parser)
     given = parser.parse_args()
     if lacking := missing():
         say(lacking)
@@ -216,6 +218,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         report = asyncio.run(measure(Path(folder), shape, given.changes))
     report["shape"] = {"nodes": shape.nodes, "pods": shape.pods, "policies": shape.policies}
+    plot("controllers", report, given)
     print(json.dumps(report) if given.json else json.dumps(report, indent=2))
     return int(bool(report["restart"]["etcd_writes"] or report["restart"]["api_writes"]))
 

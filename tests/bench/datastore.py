@@ -28,6 +28,7 @@ from typing import Any
 
 from libcalico.datastore.etcd.proto import etcd_pb2 as pb
 from libcalico.selectors.selectors import parse
+from tests.bench._reporting import add_plot, plot
 from tests.support.etcd import Etcd
 
 ROOT = Path(__file__).parent.parent.parent
@@ -214,9 +215,11 @@ def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="./run bench datastore", description=__doc__)
     parser.add_argument("--json", action="store_true")
+    add_plot(parser)
     parser.add_argument("--count", type=int, default=COUNT)
     options = parser.parse_args()
     result = run(options.count)
+    plot("datastore", result, options)
     print(json.dumps(result, indent=1) if options.json else table(result))
     return 0
 

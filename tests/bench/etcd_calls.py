@@ -26,6 +26,7 @@ from typing import NotRequired, TypedDict
 
 from libcalico.datastore.etcd.proto import etcd_pb2 as pb
 from tests.bench import _etcd_ways as ways
+from tests.bench._reporting import add_plot, plot
 from tests.bench.datastore import ROOT, endpoint, say
 from tests.support.etcd import Etcd
 
@@ -226,10 +227,12 @@ def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="./run bench etcd_calls", description=__doc__)
     parser.add_argument("--json", action="store_true")
+    add_plot(parser)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--calls", type=int, default=300)
     options = parser.parse_args()
     result = run(options.rounds, options.calls)
+    plot("etcd-calls", result, options)
     print(json.dumps(result, indent=1) if options.json else table(result))
     return 0
 

@@ -36,6 +36,7 @@ from linux import ipip
 from linux.netlink import Socket
 from tests.bench import _ending
 from tests.bench._felix_world import Json
+from tests.bench._reporting import add_plot, plot
 from tests.bench.felix import say, table
 from tests.support import uml
 from tests.support.netns import network_namespace
@@ -192,6 +193,7 @@ def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="./run bench modes", description=__doc__)
     parser.add_argument("--json", action="store_true")
+    add_plot(parser)
     parser.add_argument("--rounds", type=int, default=Size.rounds)
     parser.add_argument("--seconds", type=float, default=Size.seconds, help="of each stream")
     parser.add_argument("--requests", type=int, default=Size.requests, help="of each series")
@@ -206,6 +208,7 @@ def main() -> int:
     _ending.in_order()
     guest = None if options.no_guest else replace(size, requests=max(1, size.requests // 10))
     result = everything(size, guest)
+    plot("modes", {"results": result}, options)
     print(json.dumps({"results": result}, indent=1) if options.json else table(result))
     return 0
 

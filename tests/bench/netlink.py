@@ -25,6 +25,7 @@ from linux import links, routes
 from linux.ipset import IPSets
 from linux.netlink import Socket
 from linux.routes import NextHop, Route
+from tests.bench._reporting import add_plot, plot
 from tests.support.netns import Namespace, network_namespace
 
 ROUTES, PAIRS, MEMBERS = 500, 10, 1000
@@ -195,9 +196,11 @@ def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="./run bench netlink", description=__doc__)
     parser.add_argument("--json", action="store_true")
+    add_plot(parser)
     parser.add_argument("--rounds", type=int, default=3, choices=range(1, SECOND + 1))
     options = parser.parse_args()
     result = run(options.rounds)
+    plot("netlink", result, options)
     print(json.dumps(result, indent=1) if options.json else table(result))
     return 0
 

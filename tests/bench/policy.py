@@ -26,6 +26,7 @@ from typing import Any
 from lab import cluster, pods
 from lab.cluster import Lab
 from tests.bench._policy_driver import NAMESPACE, PODS
+from tests.bench._reporting import add_plot, plot
 
 POOL = """\
 apiVersion: projectcalico.org/v3
@@ -132,9 +133,11 @@ def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="./run bench policy", description=__doc__)
     parser.add_argument("--json", action="store_true")
+    add_plot(parser)
     parser.add_argument("--rounds", type=int, default=9)
     options = parser.parse_args()
     result = report({size: measure(size, options.rounds) for size in SIZES})
+    plot("policy", result, options)
     print(json.dumps(result, indent=1) if options.json else table(result))
     return 0
 

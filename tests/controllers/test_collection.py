@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from controllers import metrics
 from controllers.addresses.collection import Collection
 from controllers.addresses.leaks import GAP
 from controllers.nodes.node_existence import NodeExistence
@@ -114,7 +115,11 @@ async def test_addresses_without_pod_come_back_after_two_looks_and_others_stay(
             await world.look(2)
             assert await world.held() == {alive: "net.c-alive"}
             assert await store.get(endpoint[0]) is None, "its endpoint went in the same transaction"
-            assert world.part.released == 2
+            assert world.part.released == {("pool", "dead"): 1, ("pool", "g1"): 1}
+            await world.look()  # what is counted is as of a look's beginning
+            told = metrics.render(works=True, parts=[], collection=world.part).decode()
+            assert 'ipam_allocations_gc_reclamations{ippool="pool",node="g1"} 1.0' in told
+            assert 'ipam_allocations_per_node{node="g1"} 1.0' in told
         await world.client.close()
     cluster.call("DELETE", f"{PODS}/alive?gracePeriodSeconds=0")
     cluster.delete(f"{NODES}/g1")

@@ -225,7 +225,7 @@ def test_the_configuration_is_made_told_and_taken_up(
     found["spec"]["prometheusMetricsPort"] = port
     stored.put(CONFIGURATION, json.dumps(found))
     wait(lambda: one.get("/metrics", port)[0] == 200, one.log.read_text)
-    wait(lambda: "ipam_allocations_gc_reclamations_total" in one.get("/metrics", port)[1])
+    wait(lambda: "ipam_allocations_gc_reclamations" in one.get("/metrics", port)[1])
     text = one.get("/metrics", port)[1]
     assert "muslin_controllers_leading 1.0" in text
     assert 'muslin_controllers_queue{controller="namespace"} 0.0' in text

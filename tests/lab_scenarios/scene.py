@@ -39,10 +39,15 @@ Json = Mapping[str, Any]
 
 @dataclass
 class Scene:
-    """The lab and its pods by name: `on-node1`, and what a test adds."""
+    """The lab and its pods by name: `on-node1`, and what a test adds.
+
+    `known` gets the name and the node of a pod before it starts; it gives the uid by which an API
+    knows the pod, empty where there is none.
+    """
 
     lab: Lab
     pods: dict[str, Pod] = field(default_factory=dict)
+    known: Callable[[str, str], str] = lambda name, node: ""
 
     def machine(self, name: str) -> Machine:
         """A machine by name."""
@@ -54,8 +59,9 @@ class Scene:
 
     def add(self, name: str, node: str, annotations: Mapping[str, str] | None = None) -> Pod:
         """Start a pod that answers on a port."""
+        ports, uid = [f"tcp:{PORT}", f"udp:{PORT}"], self.known(name, node)
         self.pods[name] = pods.add(
-            self.lab, name, node, ports=[f"tcp:{PORT}", f"udp:{PORT}"], annotations=annotations
+            self.lab, name, node, ports=ports, annotations=annotations, uid=uid
         )
         return self.pods[name]
 
@@ -266,9 +272,15 @@ def scene(
     name: str,
     environment: Mapping[str, str] | None = None,
     annotations: Mapping[str, str] | None = None,
+    prepared: Callable[[Lab], object] | None = None,
+    known: Callable[[str, str], str] = lambda name, node: "",
 ) -> Iterator[Scene]:
-    """A scenario with a pod on each node, taken down afterwards."""
-    made = Scene(scenarios.up(label(name), name, environment=environment, say=say))
+    """A scenario with a pod on each node, taken down afterwards.
+
+    `prepared` gets the machines before anything of ours starts on them; `known`: as in `Scene`.
+    """
+    up = scenarios.up(label(name), name, environment=environment, prepared=prepared, say=say)
+    made = Scene(up, known=known)
     try:
         for node in made.lab.plan.nodes:
             made.add(f"on-{node.name}", node.name, annotations)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
-from lab.machine import FAST_PYTHON, PROBE
+from lab.cluster import Lab
+from lab.machine import FAST_PYTHON, PROBE, Machine
 from tests.k8s import binaries
 from tests.lab_scenarios.relay import relayed
 from tests.lab_scenarios.scene import PORT, Scene, scene
@@ -17,9 +20,10 @@ pytestmark = [
     pytest.mark.skipif(bool(binaries.missing()), reason=binaries.missing() or "built"),
 ]
 RANGE = "10.96.0.0/16"
+PODS = "/api/v1/namespaces/default/pods"
 LOCAL, OUTSIDE = "192.0.2.10", "198.51.100.10"
 ONE, TWO = ("10.99.1.1", "rack1"), ("10.99.1.2", "rack1")
-KUBECONFIG = "/etc/calico/kubeconfig"
+KUBECONFIG, CA = "/etc/calico/kubeconfig", "/etc/calico/kube-ca.pem"
 
 
 @pytest.fixture(scope="module")
@@ -31,21 +35,41 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
 
 @pytest.fixture(scope="module")
 def made(api: ApiServer) -> Iterator[Scene]:
-    with scene("services", environment={"KUBECONFIG": KUBECONFIG}) as made:
-        nodes = made.lab.nodes
-        with relayed(nodes, api.port):
-            for node in nodes:
-                file = node.path(KUBECONFIG)
-                node.path("/etc/calico/kube-ca.pem").write_bytes(api.ca)
-                file.touch(mode=0o600)
-                file.write_text(
-                    '{"current-context": "x", "contexts": [{"name": "x", "context":'
-                    ' {"cluster": "c", "user": "u"}}], "users": [{"name": "u", "user":'
-                    f' {{"token": "{ADMIN}"}}}}], "clusters": [{{"name": "c", "cluster":'
-                    f' {{"server": "{api.url}", "certificate-authority":'
-                    ' "/etc/calico/kube-ca.pem"}}]}'
-                )
+    with ExitStack() as early:
+
+        def prepared(lab: Lab) -> None:
+            """The API and its credentials are there before anything asks for them."""
+            early.enter_context(relayed(lab.nodes, api.port))
+            for node in lab.nodes:
+                write_kubeconfig(node, api)
+
+        def known(name: str, node: str) -> str:
+            """The API has the pod: calico-cni asks."""
+            spec = {"nodeName": node, "containers": [{"name": "c", "image": "i"}]}
+            pod = api.ensure(PODS, {"metadata": {"name": name}, "spec": spec})
+            return str(pod["metadata"]["uid"])
+
+        environment = {"KUBECONFIG": KUBECONFIG}
+        with (
+            scene("services", environment, prepared=prepared, known=known) as made,
+            early.pop_all(),
+        ):
             yield made
+
+
+def write_kubeconfig(node: Machine, api: ApiServer) -> None:
+    """The file that `KUBECONFIG` names, for an administrator."""
+    node.path(CA).write_bytes(api.ca)
+    file = node.path(KUBECONFIG)
+    file.touch(mode=0o600)
+    cluster = {"server": api.url, "certificate-authority": CA}
+    text = {
+        "current-context": "x",
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "users": [{"name": "u", "user": {"token": ADMIN}}],
+        "clusters": [{"name": "c", "cluster": cluster}],
+    }
+    file.write_text(json.dumps(text))
 
 
 def service(api: ApiServer, name: str, address: str) -> None:

@@ -182,6 +182,7 @@ async def test_a_compaction_while_we_are_away_flaps_nothing(
         async with following(store) as view:
             await view.until(lambda: len(view.state) == 20 and view.syncer.in_sync, "snapshot")
             told = len(view.updates)
+            assert view.syncer.relists == 0
             proxy.cut()
             await view.until(lambda: not view.syncer.connected, "noticing")
             etcd.put("/calico/ipam/v2/handle/late", '{"block":{},"deleted":false}')
@@ -196,6 +197,7 @@ async def test_a_compaction_while_we_are_away_flaps_nothing(
             assert handle("h3") not in view.state
             assert b'"x":2' in view.state[handle("h4")]
             assert "compacted" in caplog.text
+            assert view.syncer.relists >= 1
             await put(store, "after")
             await view.until(lambda: handle("after") in view.state, "watching on")
             assert len(view.updates) == told + 4

@@ -73,7 +73,9 @@ def test_a_packet_arrives_with_all_that_is_known(
     tell(space, backend.removeprefix("iptables-"), family, 2)
     with nflog.Reader([1, 2]) as reader:
         send(here, there)
+        told, messages = nflog.RECEIVED.packets[2], nflog.RECEIVED.messages
         (packet,) = wait(reader, 1)
+    assert (nflog.RECEIVED.packets[2], nflog.RECEIVED.messages) == (told + 1, messages + 1)
     assert packet.group == 2
     assert packet.prefix == "DPE3|np/a/b"
     assert (packet.in_interface, packet.out_interface) == (0, socket.if_nametoindex("lo"))

@@ -17,6 +17,18 @@ def test_output_and_input() -> None:
     assert programs.find("ip") is not None
 
 
+def test_each_program_that_was_waited_for_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In microseconds, whether it ended well or not."""
+    told: list[float] = []
+    monkeypatch.setattr(programs.WAITED, "told", told.append)
+    asyncio.run(programs.run(["true"]))
+    with pytest.raises(CommandError):
+        asyncio.run(programs.run(["false"]))
+    asyncio.run(programs.Prepared(["cat"]).run(b"x"))
+    assert len(told) == 3
+    assert all(1 < micros < HANG * 1e6 for micros in told)
+
+
 def test_failures_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(CommandError, match=r"ls exited with status 2.*No such file"):
         asyncio.run(programs.run(["ls", "/no/such/file"]))

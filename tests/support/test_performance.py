@@ -58,8 +58,10 @@ def test_what_is_recorded_is_on_the_page(
     monkeypatch.setattr(_reporting, "RECORD", tmp_path / "performance.json")
     monkeypatch.setattr(performance, "RECORD", tmp_path / "performance.json")
     monkeypatch.setattr(performance, "PAGE", tmp_path / "performance.md")
+    monkeypatch.setattr(performance, "PICTURES", tmp_path)
+    monkeypatch.setattr(performance, "ROOT", tmp_path)
     assert performance.complaints()
-    options = argparse.Namespace(json=False, record=True)
+    options = argparse.Namespace(json=False, record=True, plot=None)
     result = {"ratios_by_setting": {"disk iptables": {"add_p50_vs_ptp": 0.61}}}
     _reporting.conclude("cni", result, options, lambda _: "a table")
     assert "MISSED  ADD, median, the next goal: 0.61" in capsys.readouterr().out
@@ -69,6 +71,8 @@ def test_what_is_recorded_is_on_the_page(
     assert "| at most 0.7 of ptp | 0.61 | met |" in written
     assert "| at most 0.5 of ptp | 0.61 | **missed** |" in written
     assert "not measured" in written
+    assert "](pictures/performance-cni.svg)" in written
+    assert "ADD, median, the next goal" in (tmp_path / "performance-cni.svg").read_text()
     assert performance.complaints() == []
 
 

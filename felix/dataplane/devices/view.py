@@ -31,6 +31,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 from felix import ROUTE_PROTOCOL
 from felix.dataplane.devices.dirty_set import DirtySet
+from felix.dataplane.devices.heard import Heard
 from felix.dataplane.devices.host_facts import HostFacts, host_facts
 from linux.addresses import Address
 from linux.links import Link
@@ -94,6 +95,7 @@ class KernelView:
         self._host: HostFacts | None = None
         self._base_routes: tuple[Route, ...] | None = None
         self._foreign_links: set[int] | None = None
+        self.heard = Heard()
 
     @property
     def outdated(self) -> bool:
@@ -212,6 +214,7 @@ class KernelView:
         """
         own_changes: dict[RouteKey, Route | None] = {}
         events = tuple(events)
+        self.heard.count(events)
         self._arriving = self._arrivals(events)
         for event in events:
             match event:

@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
 from ipaddress import IPv4Address, IPv6Address
 
 from felix.calc.endpoints import Endpoint
 from libcalico.process import tasks
+from libcalico.process.summaries import Summary
 from libcalico.process.tasks import ended
 from linux import conntrack
 
@@ -43,10 +45,14 @@ def departed(before: Mapping[str, Endpoint], after: Mapping[str, Endpoint]) -> s
 
 
 class ConntrackFlusher:
-    """Deletes flows in the background; `done` is called after each batch."""
+    """Deletes flows in the background; `done` is called after each batch.
+
+    `waits`: seconds for which the addresses of each batch were held.
+    """
 
     def __init__(self, done: Callable[[], None], delete: Delete | None = None) -> None:
         self._done, self._delete = done, delete or conntrack.Forgetter().forget
+        self.waits = Summary()
         self._tasks: dict[asyncio.Task[None], frozenset[IPAddress]] = {}
 
     @property
@@ -80,11 +86,13 @@ class ConntrackFlusher:
             task.add_done_callback(self._finished)
 
     async def _run(self, addresses: frozenset[IPAddress]) -> None:
+        began = time.monotonic()
         try:
             await self._delete(addresses)
         except Exception as error:  # noqa: BLE001 - told; the route must come back
             # The route must come back even so: new connections are judged by the rules anyway.
             log.warning("old connections could not be removed: %s", error)
+        self.waits.observe(time.monotonic() - began)
 
     def _finished(self, task: asyncio.Task[None]) -> None:
         del self._tasks[task]

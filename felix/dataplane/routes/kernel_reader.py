@@ -10,6 +10,7 @@ Tested in tests/felix/dataplane/test_event_order.py, test_repair.py.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from felix.calc.endpoints import Endpoint
@@ -92,7 +93,9 @@ class KernelReader:
                 view.replace_links(dumped, await asyncio.to_thread(addresses.dump, self._dumper))
                 view.stale_all = False
             if all_routes:
+                began = time.monotonic()
                 view.replace_routes(await asyncio.to_thread(self._dump_routes))
+                view.heard.route_reads.observe(time.monotonic() - began)
                 view.stale_routes = False
                 self._table.replace_actual(view.own)
                 await self.pins.read(self._dumper)

@@ -23,6 +23,7 @@ from felix.dataplane.routes.routes import RouteTable
 from felix.dataplane.routes.stale_routes import StaleRoutes
 from felix.dataplane.routes.writing import Outcome
 from felix.dataplane.turn.wake import Wake
+from libcalico.process.summaries import Summary
 from linux.prefixes import Prefix
 
 IPAddress = IPv4Address | IPv6Address
@@ -64,6 +65,11 @@ class RouteManager:
     def held(self) -> frozenset[IPAddress]:
         """Addresses that may have no route yet."""
         return self._flusher.held | self.unsafe
+
+    @property
+    def flow_waits(self) -> Summary:
+        """Seconds for which addresses had no route, because old connections were removed."""
+        return self._flusher.waits
 
     def paths_changed(self, prefixes: Iterable[Prefix]) -> None:
         """These paths differ now."""

@@ -56,7 +56,8 @@ from libcalico.model.keys import ResourceKey
 
 class DesiredRules:
     """What the tables and sets of one node should hold. `tell`: which packets are told of;
-    `looked_at`: the endpoints that the last update was about, where it was about some.
+    `looked_at`: the endpoints that the last update was about, where it was about some; `handed`:
+    how much it took of the calculation, by kind.
     """
 
     def __init__(self, families: frozenset[int], rules: Tables, sets: Sets) -> None:
@@ -71,6 +72,7 @@ class DesiredRules:
         self._active: Mapping[str, Endpoint] = {}
         self._newcomers: set[str] = set()
         self.looked_at: frozenset[str] = frozenset()
+        self.handed: Mapping[str, int] = {}
         self._own_sets_of: tuple[object, ...] | None = None
         self._listeners: frozenset[Listener] = frozenset()
         self._services: Set[IPAddress] | None = None
@@ -105,6 +107,7 @@ class DesiredRules:
         changes = yield from policies.flushing()
         if whole and not first:
             changes = yield from self._everything(policies)
+        self.handed = changes.sizes()
         hosts_differ = whole or bool(changes.host_endpoints) or hosts is not self._seen_hosts
         if hosts_differ:
             self._see_hosts(policies, hosts)

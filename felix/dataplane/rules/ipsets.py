@@ -125,7 +125,11 @@ def _family(member: str) -> Family:
 
 
 class Sets:
-    """Desired and actual sets. `writes` counts what was changed, `errors` what could not be."""
+    """Desired and actual sets. `writes` counts what was changed, `errors` what could not be.
+
+    `calls`: requests to the kernel that change a set; `lines`: members that these named, and sets
+    made or removed. `foreign`: sets of others in the kernel, when all were read last.
+    """
 
     def __init__(
         self, families: frozenset[int], max_size: int, kernel: IPSets | NamedSets | None = None
@@ -139,7 +143,7 @@ class Sets:
         self._present: set[str] | None = None
         self._failed: dict[str, str] = {}
         self._busy: dict[str, int] = {}
-        self.writes = self.errors = 0
+        self.writes = self.errors = self.calls = self.lines = self.foreign = 0
 
     def __len__(self) -> int:
         return len(self._desired)
@@ -334,13 +338,14 @@ class Sets:
             there = self._kernel.info(name)
         if there is not None and (there.type, there.family) != (desired.type, desired.family):
             # While a rule uses it this is refused; the policies close, which frees it.
-            self._kernel.destroy(name)
+            self._destroy(name)
             return self._made_new(name, desired, present), None
         return False, there
 
     def _made_new(self, name: str, desired: _DesiredSet, present: set[str]) -> bool:
         present.discard(name)
         try:
+            self._count(1)
             created = self._kernel.create(name, desired.type, desired.family, self._max_size)
         except KernelError as error:
             if error.errno != errno.EEXIST:
@@ -352,12 +357,14 @@ class Sets:
     async def _rebuild(self, name: str, desired: _DesiredSet, present: set[str]) -> None:
         """A set that may hold another number of members; rules never see it half filled."""
         beside = f"cali{desired.family}t0"
-        self._kernel.destroy(beside)
+        self._destroy(beside)
+        self._count(1)
         self._kernel.create(beside, desired.type, desired.family, self._max_size)
         present.add(beside)
         await self._in_slices(self._kernel.add, beside, desired.kernel_members())
+        self._count(1)
         self._kernel.swap(beside, name)
-        self._kernel.destroy(beside)
+        self._destroy(beside)
         present.discard(beside)
 
     async def _in_slices(
@@ -365,11 +372,21 @@ class Sets:
     ) -> None:
         if len(members) <= SLICE:
             if members:
+                self._count(len(members))
                 act(name, members)
             return
         for part in _slices(members, SLICE):
+            self._count(len(part))
             act(name, part)
             await asyncio.sleep(0)
+
+    def _destroy(self, name: str) -> None:
+        self._count(1)
+        self._kernel.destroy(name)
+
+    def _count(self, lines: int) -> None:
+        self.calls += 1
+        self.lines += lines
 
     async def _members(self, name: str, there: SetInfo) -> set[str]:
         if there.entries <= LARGE:
@@ -381,7 +398,10 @@ class Sets:
 
     def _names(self) -> set[str]:
         prefixes = tuple(f"cali{family}" for family in self._families)
-        return {name for name in self._kernel.names() if name.startswith(prefixes)}
+        all_names = self._kernel.names()
+        ours = {name for name in all_names if name.startswith(prefixes)}
+        self.foreign = len(all_names) - len(ours)
+        return ours
 
     def sweep(self) -> dict[str, str]:
         """Remove owned sets that are not desired, after the rules. Returns failures by set."""
@@ -395,7 +415,7 @@ class Sets:
         self._busy = {name: tries for name, tries in self._busy.items() if name in doomed}
         for name in doomed:
             try:
-                self._kernel.destroy(name)
+                self._destroy(name)
             except KernelError as error:
                 self._busy[name] = self._busy.get(name, 0) + 1
                 if error.errno != errno.EBUSY or self._busy[name] > BUSY_TRIES:

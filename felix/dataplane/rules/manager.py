@@ -82,11 +82,6 @@ class RulesManager:
         return self.sets.writes if self.sets is not None else 0
 
     @property
-    def set_errors(self) -> int:
-        """How often a set could not be written so far."""
-        return self.sets.errors if self.sets is not None else 0
-
-    @property
     def set_count(self) -> int:
         """How many kernel sets are desired."""
         return len(self.sets) if self.sets is not None else 0

@@ -6,11 +6,13 @@ Tested in tests/felix/dataplane/test_in_force.py.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from felix.calc.endpoints import Endpoint, IPNetwork
 from libcalico.model import ResourceKey
+from libcalico.process.summaries import Summary
 
 log = logging.getLogger(__name__)
 
@@ -19,17 +21,19 @@ log = logging.getLogger(__name__)
 class State:
     """`applied`: a commit went well once. `failures`: what the last one could not do.
 
-    `applies` and `apply_seconds`: how many commits there were, and how long all took;
-    `first_seconds`: how long after the start the first one stood. `ruled`: endpoints that lack
-    nothing but a link and routes to these networks (`felix.dataplane.routes.in_force`). `news`:
-    which endpoints the last turn judged anew, None: all.
+    `apply_times`: seconds that each commit took; `first_seconds`: how long after the start the
+    first one stood. `messages`: what the calculation handed over so far, by kind; `batches`: how
+    much of it a turn took. `ruled`: endpoints that lack nothing but a link and routes to these
+    networks (`felix.dataplane.routes.in_force`). `news`: which endpoints the last turn judged
+    anew, None: all.
     """
 
     applied: bool = False
     failures: dict[str, str] = field(default_factory=dict)
     failed_applies: int = 0
-    applies: int = 0
-    apply_seconds: float = 0.0
+    apply_times: Summary = field(default_factory=Summary)
+    messages: Counter[str] = field(default_factory=Counter)
+    batches: Summary = field(default_factory=Summary)
     first_seconds: float | None = None
     active: dict[str, Endpoint] = field(default_factory=dict)
     shadowed: dict[ResourceKey, str] = field(default_factory=dict)
@@ -38,10 +42,21 @@ class State:
     news: Collection[ResourceKey] | None = None
     version: int = 0
 
+    @property
+    def applies(self) -> int:
+        """How many commits there were."""
+        return self.apply_times.count
+
+    def took(self, handed: Mapping[str, int]) -> None:
+        """Count what a turn took of the calculation, by kind."""
+        size = sum(handed.values())
+        if size:
+            self.messages.update(handed)
+            self.batches.observe(size)
+
     def count(self, began: float, ended: float, started: float) -> None:
         """A commit from `began` to `ended` by a program that began at `started`; all in seconds."""
-        self.applies += 1
-        self.apply_seconds += ended - began
+        self.apply_times.observe(ended - began)
         if self.applied and self.first_seconds is None:
             self.first_seconds = ended - started
 

@@ -137,9 +137,11 @@ async def test_an_address_is_held_until_its_flows_are_gone() -> None:
     flusher.left({"cali1": endpoint("10.0.0.1")}, {})
     flusher.flush([address])
     assert flusher.held == {address}
+    assert flusher.waits.count == 0
     gate.set()
     await asyncio.wait_for(finished.wait(), patient(1))
     assert flusher.held == frozenset()
+    assert flusher.waits.count == 1
     assert deleted == [address]
     await flusher.stop()
 

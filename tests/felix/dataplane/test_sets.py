@@ -85,6 +85,7 @@ def test_drift_is_repaired_and_foreign_sets_stay(space: Namespace) -> None:
     assert run(sets) == {}
     assert members("cali40s:a") == {"10.0.0.1", "10.0.0.2"}
     assert members("cali40s:b") == {"10.0.0.3"}
+    assert sets.foreign == 1
     sets.unwant("s:b")
     run(sets)
     assert sets.sweep() == {}
@@ -137,9 +138,12 @@ def test_a_change_costs_what_changes(space: Namespace, monkeypatch: pytest.Monke
     sets.want("s:a", NETS, many)
     run(sets)
     monkeypatch.setattr(IPSets, "add", counted)
+    calls, lines = sets.calls, sets.lines
     sets.change(change("s:a", "192.0.2.1 10.0.0.1", "10.1.1.1"))
     run(sets)
     assert sent == [1], "one is there already"
+    assert sets.calls - calls == 2
+    assert sets.lines - lines == 2, "one comes, one goes"
     assert len(members("cali40s:a")) == len(many)
     sets.close()
 

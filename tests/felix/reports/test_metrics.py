@@ -2,40 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import time
+from fnmatch import fnmatch
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from felix.dataplane.rules.backend_mode import NATIVE
 from libcalico.process.prometheus_text import Figure, text
+from manifests.image.wheels import ROOT
 from tests.felix.world import METRICS_PORT, NODE, World
+from tests.monitoring.calicos_names import rows
 from tests.support.patience import wait_for
 
-CALICOS = {
-    "felix_active_local_endpoints",
-    "felix_active_local_policies",
-    "felix_active_local_selectors",
-    "felix_calc_graph_update_time_seconds",
-    "felix_calc_graph_updates_processed",
-    "felix_cluster_num_host_endpoints",
-    "felix_cluster_num_hosts",
-    "felix_cluster_num_policies",
-    "felix_cluster_num_profiles",
-    "felix_cluster_num_tiers",
-    "felix_cluster_num_workload_endpoints",
-    "felix_exec_time_micros",
-    "felix_host",
-    "felix_int_dataplane_apply_time_seconds",
-    "felix_int_dataplane_failures",
-    "felix_int_dataplane_initial_resync_time_seconds",
-    "felix_ipsets_calico",
-    "felix_label_index_num_active_selectors",
-    "felix_label_index_num_endpoints",
-    "felix_label_index_selector_evals",
-    "felix_resync_state",
-    "felix_route_table_num_ifaces",
-    "felix_route_table_num_routes",
+PROCESS = {
     "process_cpu_seconds_total",
     "process_max_fds",
     "process_open_fds",
@@ -43,27 +24,23 @@ CALICOS = {
     "process_start_time_seconds",
     "process_virtual_memory_bytes",
 }
-IPTABLES = {
-    "felix_ipset_errors",
-    "felix_iptables_chains",
-    "felix_iptables_lines_executed",
-    "felix_iptables_restore_calls",
-    "felix_iptables_restore_errors",
-    "felix_iptables_rules",
-    "felix_iptables_save_calls",
-    "felix_iptables_save_errors",
-}
-NFTABLES = {
-    "felix_nft_calls",
-    "felix_nft_chains",
-    "felix_nft_errors",
-    "felix_nft_list_calls",
-    "felix_nft_list_errors",
-    "felix_nft_maps",
-    "felix_nft_rules",
-    "felix_nft_set_errors",
-    "felix_nft_sets",
-}
+PLACES = {"yes", "iptables", "nftables", "no", "controllers"}
+
+
+def test_the_table_has_every_name_of_calicos_and_a_reason_for_what_is_absent() -> None:
+    told = rows()
+    golden = (ROOT / "tests" / "golden" / "calico-metrics.txt").read_text().splitlines()
+    known = {line for line in golden if not line.startswith("#")}
+    assert len(known) > 100
+    single = {name for name in told if not name.endswith("*")}
+    groups = {name for name in told if name.endswith("*")}
+    assert single <= known, "no such metric in Calico"
+    covered = {name for name in known if any(fnmatch(name, group) for group in groups)}
+    assert covered.isdisjoint(single)
+    assert known == single | covered
+    assert {served for served, _ in told.values()} <= PLACES
+    for name, (served, said) in told.items():
+        assert served != "no" or len(said) > 7, f"{name}: no reason"
 
 
 def test_the_page_is_what_prometheus_reads() -> None:
@@ -94,9 +71,11 @@ def names(world: World) -> set[str]:
 def test_calicos_names_and_true_values(world: World, backend: str) -> None:
     world.add_pod("a", "cali0000000000a", "10.65.0.1")
     wait_for(lambda: world.metric("muslin_felix_endpoints_in_force") == 1)
-    rules = NFTABLES if backend == NATIVE else IPTABLES
-    served = names(world)
-    assert {name for name in served if not name.startswith("muslin_")} == CALICOS | rules
+    places = {"yes", "nftables" if backend == NATIVE else "iptables"}
+    expected = {name for name, (where, _) in rows().items() if where in places}
+    served = {name for name in names(world) if not name.startswith("muslin_")}
+    assert served - PROCESS == expected
+    assert served >= PROCESS
     assert f'felix_host{{host="{NODE}"}} 1.0' in world.get("/metrics", METRICS_PORT)[1]
     assert world.metric("felix_resync_state") == 3
     assert world.metric("felix_cluster_num_hosts") == 1
@@ -117,6 +96,7 @@ def test_calicos_names_and_true_values(world: World, backend: str) -> None:
     assert 1 <= batches <= processed + 1
     lived = time.time() - world.metric("process_start_time_seconds")
     assert 0 < world.metric("felix_calc_graph_update_time_seconds_sum") < lived
+    check_what_is_counted(world, backend)
     programs = world.metric("felix_exec_time_micros_count")
     if backend == NATIVE:
         assert programs <= 4, "only iptables is asked, for what it may hold of ours"
@@ -130,6 +110,34 @@ def test_calicos_names_and_true_values(world: World, backend: str) -> None:
     assert world.metric(f"felix_{'nft' if backend == NATIVE else 'iptables_restore'}_errors") == 0
     assert 0 < world.metric("felix_int_dataplane_initial_resync_time_seconds") < lived
     assert world.metric("process_resident_memory_bytes") > 1e7
+
+
+def check_what_is_counted(world: World, backend: str) -> None:
+    """Values that one reading of the datastore, one pod and one policy must have."""
+    assert world.metric("felix_resyncs_started") == 1
+    handed = world.metric("felix_calc_graph_output_events")
+    page = world.get("/metrics", METRICS_PORT)[1]
+    kinds = dict(re.findall(r'felix_int_dataplane_messages{type="(\w+)"} (\S+)', page))
+    assert kinds.keys() == {"set", "policy", "profile", "endpoint", "host_endpoint", "interface"}
+    assert float(kinds["policy"]) >= 1
+    assert float(kinds["interface"]) >= 1
+    assert handed <= world.metric("felix_int_dataplane_msg_batch_size_sum")
+    for name in ("iface_msg_batch_size", "addr_msg_batch_size"):
+        size = f"felix_int_dataplane_{name}"
+        assert 1 <= world.metric(f"{size}_count") <= world.metric(f"{size}_sum")
+    assert world.metric("felix_route_table_resync_seconds_count") >= 1
+    (median, worst) = (
+        float(found)
+        for quantile in ("0.5", "0.99")
+        for found in re.findall(
+            rf'felix_int_dataplane_apply_time_seconds{{quantile="{quantile}"}} (\S+)', page
+        )
+    )
+    assert 0 < median <= worst
+    ours, theirs = ("nft_set", "ipset") if backend == NATIVE else ("ipset", "nft_set")
+    assert world.metric(f"felix_{ours}_calls") >= world.metric("felix_ipsets_calico") > 0
+    assert world.metric(f"felix_{theirs}_calls") == 0
+    assert world.metric("felix_log_errors") == 0
 
 
 def test_what_was_right_and_is_found_changed_is_counted(world: World) -> None:

@@ -1,0 +1,1 @@
+"""Dashboards for Grafana: what they show, and their files (`./run manifests render`)."""
