@@ -169,8 +169,8 @@ class Reading:
         ruling = self.station.ruling
         if ruling.policy != self.key or ruling.rule is None:
             return None
-        found = written(self.key, self.stored, ruling.rule, ingress=self.station.ingress)
-        return None if found is None else found[0]
+        origin = written(self.key, self.stored, ruling.rule, ingress=self.station.ingress)
+        return None if origin is None else origin[0]
 
     def after(self, number: int) -> bool:
         """Whether a rule stands behind the one that decided."""

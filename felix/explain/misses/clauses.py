@@ -56,14 +56,14 @@ class Clauses:
 
         Raises InvalidValue for a selector that cannot be read.
         """
-        found: list[Fault] = []
+        failing: list[Fault] = []
         if kinds:
-            found += kind_faults(key, rule, packet)
+            failing += kind_faults(key, rule, packet)
         for side in ("source", "destination"):
             entity: EntityRule = getattr(rule, side)
             if entity != ANY:
-                found += self._side(side, entity, rule, packet, key.namespace, kinds)
-        return tuple(found)
+                failing += self._side(side, entity, rule, packet, key.namespace, kinds)
+        return tuple(failing)
 
     def _side(
         self, side: str, entity: EntityRule, rule: Rule, packet: Packet, namespace: str,

@@ -41,7 +41,7 @@ def of_term(term: Term, field: str, one: Labelled) -> str:
     if prefix:
         return _elsewhere(term, plain, one) or _slip(term, one.labels, label)
     for other in _PREFIXES:
-        if term.wanted and term.about(other + plain).holds(one.labels):
+        if term.holding and term.about(other + plain).holds(one.labels):
             kind = "namespace" if other == NAMESPACE_PREFIX else "service account"
             inside = "namespaceSelector" if other == NAMESPACE_PREFIX else "serviceAccounts"
             return (
@@ -67,7 +67,7 @@ def _of_scope(term: Term, prefix: str, plain: str, one: Labelled) -> str:
         for name in NAMES_OF_NAMESPACES:
             if name != plain and term.about(prefix + name).holds(one.labels):
                 return f"the name of a namespace is its label {name}"
-    if term.wanted and term.about(plain).holds(one.labels):
+    if term.holding and term.about(plain).holds(one.labels):
         return (
             f"{plain} is a label of the {_kind(one)}, not of its {kind}: say it in selector instead"
         )
@@ -75,14 +75,14 @@ def _of_scope(term: Term, prefix: str, plain: str, one: Labelled) -> str:
 
 
 def _elsewhere(term: Term, plain: str, one: Labelled) -> str:
-    if term.wanted and plain and term.about(plain).holds(one.labels):
+    if term.holding and plain and term.about(plain).holds(one.labels):
         return f"{plain} is a label of the {_kind(one)} itself: write it without the prefix"
     return ""
 
 
 def _slip(term: Term, labels: Mapping[str, str], label: str, prefix: str = "") -> str:
     """A name or value that is nearly right."""
-    if not term.wanted:
+    if not term.holding:
         return ""
     if label not in labels:
         names = [name for name in labels if name.startswith(prefix)]
@@ -91,12 +91,12 @@ def _slip(term: Term, labels: Mapping[str, str], label: str, prefix: str = "") -
                 return f"the label is called {name.removeprefix(prefix)}"
         return ""
     value = labels[label]
-    wanted = _values(term)
-    for each in wanted:
+    values = _values(term)
+    for each in values:
         if each.lower() == value.lower():
             return f"values are compared to the letter: {value!r} is not {each!r}"
-    if len(value) > 3 and get_close_matches(value, wanted, 1, CLOSE):
-        return f"{value!r} is spelled nearly like {get_close_matches(value, wanted, 1, CLOSE)[0]!r}"
+    if len(value) > 3 and get_close_matches(value, values, 1, CLOSE):
+        return f"{value!r} is spelled nearly like {get_close_matches(value, values, 1, CLOSE)[0]!r}"
     return ""
 
 

@@ -111,12 +111,12 @@ class SidePorts:
 
 def _ranges(ports: list[int | str]) -> list[tuple[int, int]]:
     """The ranges among ports; names are left out."""
-    found = []
+    ranges = []
     for entry in ports:
         low, colon, high = str(entry).partition(":")
         if low.isdigit() and (not colon or high.isdigit()):
-            found.append((int(low), int(high or low)))
-    return found
+            ranges.append((int(low), int(high or low)))
+    return ranges
 
 
 def _names(ports: list[int | str]) -> list[str]:

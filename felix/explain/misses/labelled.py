@@ -66,13 +66,13 @@ class Directory:
 
     def behind(self, address: IPAddress) -> tuple[Labelled, ...]:
         """All that hold an address, endpoints first; empty for an address that nothing names."""
-        found = self._behind.get(address)
-        if found is None:
+        holders = self._behind.get(address)
+        if holders is None:
             texts = (*spellings(address), str(address))
             keys = dict.fromkeys(key for text in texts for key in self._holders.get(text, ()))
             ordered = sorted(keys, key=lambda key: (KINDS.index(key.kind), key))
-            found = self._behind[address] = tuple(map(self.of, ordered))
-        return found
+            holders = self._behind[address] = tuple(map(self.of, ordered))
+        return holders
 
 
 def _item(key: ResourceKey, value: Any) -> Item:

@@ -54,7 +54,7 @@ class Misses:
     def of(self, explanation: Explanation, *, kinds: bool = True) -> Near:
         """Those of an explanation. Without `kinds` it stands for many kinds of packets, and
         protocols and ports are not looked at."""
-        found: list[NearMiss] = []
+        misses: list[NearMiss] = []
         decider = explanation.decider
         stations = [decider] if decider is not None else list(explanation.stations)
         for station in stations:
@@ -62,13 +62,13 @@ class Misses:
                 continue
             if station.ruling.by in (By.FAILSAFE, By.NOTHING, By.SETTING, By.MISSING_PROFILE):
                 continue
-            found += self._at(station, explanation.packet, kinds)
-        least = min((len(miss.faults) for miss in found), default=0)
-        found = [miss for miss in found if len(miss.faults) == least]
-        found.sort(key=lambda miss: miss.rank)
+            misses += self._at(station, explanation.packet, kinds)
+        least = min((len(miss.faults) for miss in misses), default=0)
+        misses = [miss for miss in misses if len(miss.faults) == least]
+        misses.sort(key=lambda miss: miss.rank)
         if decider is not None:
-            found = [*self._other_end(decider, explanation.packet), *found]
-        return Near(tuple(found[:MOST_MISSES]), max(0, len(found) - MOST_MISSES))
+            misses = [*self._other_end(decider, explanation.packet), *misses]
+        return Near(tuple(misses[:MOST_MISSES]), max(0, len(misses) - MOST_MISSES))
 
     def _look(self) -> Directory:
         if self._directory is None:
@@ -99,11 +99,11 @@ class Misses:
     def _rules(
         self, about: Reading, facts: PolicyFacts, own: Sequence[Fault], asked: Asked, denied: bool
     ) -> Iterator[NearMiss]:
-        wanted = {"allow"} if denied else {"deny"}
+        actions = {"allow"} if denied else {"deny"}
         if about.station.ruling.by is By.TIER_END:
-            wanted.add("pass")
+            actions.add("pass")
         selects = not own
-        for number, rule, faults in about.rules(wanted):
+        for number, rule, faults in about.rules(actions):
             if not denied and asked.decided_by(about.key) and about.after(number):
                 continue
             later = asked.later(about, number) if denied and selects else ()

@@ -16,10 +16,10 @@ Labels = dict[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A term that is not as the selector needs it: `wanted` false where it must not hold."""
+    """A term that is not as the selector needs it: `holding` false where it must not hold."""
 
     node: Compare | InSet | Has | Constant
-    wanted: bool = True
+    holding: bool = True
 
     @property
     def label(self) -> str:
@@ -29,7 +29,7 @@ class Term:
     @property
     def text(self) -> str:
         """As the selector says it."""
-        return self.node.text if self.wanted else f"!{self.node.text}"
+        return self.node.text if self.holding else f"!{self.node.text}"
 
     def about(self, label: str) -> Term:
         """The same, of another label."""
@@ -39,19 +39,19 @@ class Term:
 
     def holds(self, labels: object) -> bool:
         """Whether labels are as the selector needs them."""
-        return self.node.matches(labels) is self.wanted  # type: ignore[arg-type]
+        return self.node.matches(labels) is self.holding  # type: ignore[arg-type]
 
 
-def lacking(node: Node, labels: object, *, wanted: bool = True) -> tuple[Term, ...]:
+def lacking(node: Node, labels: object, *, holding: bool = True) -> tuple[Term, ...]:
     """The fewest terms that fail; none exactly if the selector matches (or, unwanted, does not)."""
-    if node.matches(labels) is wanted:  # type: ignore[arg-type]
+    if node.matches(labels) is holding:  # type: ignore[arg-type]
         return ()
     match node:
         case Not(operand):
-            return lacking(operand, labels, wanted=not wanted)
+            return lacking(operand, labels, holding=not holding)
         case And(operands) | Or(operands):
-            parts = [lacking(each, labels, wanted=wanted) for each in operands]
-            if isinstance(node, And) is wanted:
+            parts = [lacking(each, labels, holding=holding) for each in operands]
+            if isinstance(node, And) is holding:
                 return tuple(term for part in parts for term in part)
             return min(parts, key=len)
-    return (Term(node, wanted),)
+    return (Term(node, holding),)
