@@ -17,12 +17,12 @@ from tests.policy_random import flows
 from tests.policy_random.generator import make_world
 from tests.policy_random.oracle import Flow, Oracle
 from tests.policy_recommend.seeing import pods, told
-from tests.size import examples
+from tests.size import FULL
 from tests.support.explaining import world_of
 
 PODS = pods()
 SEED, ROWS = 919, 4
-WORLDS = examples(100)
+WORLDS, KUBERNETES = (100, 20) if FULL else (12, 6)
 NAMESPACE = "alpha"
 
 
@@ -109,7 +109,7 @@ def test_the_proposal_allows_what_was_seen(row: int) -> None:
 
 def test_policies_of_kubernetes_allow_what_they_can_say() -> None:
     counted = Counter[str]()
-    for number in range(examples(20)):
+    for number in range(KUBERNETES):
         found = recommended(number, kubernetes=True)
         if found is None:
             continue
