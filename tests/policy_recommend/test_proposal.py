@@ -174,7 +174,7 @@ def test_a_pod_that_is_gone_is_known_by_the_labels_of_its_flows() -> None:
 def test_pods_that_labels_cannot_tell_apart_are_told() -> None:
     twin = pod("lab/twin", 12, "node1")
     found = proposal(flow(GUEST, DB), more=[twin])
-    assert any("no label tells lab/guest from 1 other pods" in note for note in found.notes)
+    assert any("no label tells lab/guest from 1 other pod of lab" in note for note in found.notes)
 
 
 def test_pods_without_flows_are_told_and_stay_as_they_are() -> None:

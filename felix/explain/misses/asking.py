@@ -12,6 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from felix.calc.policy.facts import PolicyFacts
+from felix.calc.policy.rules import resolve
 from felix.calc.policy_model import TierView
 from felix.explain.flow import Packet
 from felix.explain.misses.clauses import Clauses, Part, part_faults
@@ -126,6 +127,21 @@ def faults_of_policy(
             )
         )  # fmt: skip
     return faults
+
+
+def unreadable_rule(key: ResourceKey, stored: Any) -> Fault | None:
+    """The clause for which a policy is closed, None where its rules can be read."""
+    for direction in ("ingress", "egress"):
+        try:
+            resolve(getattr(stored.spec, direction), f"spec.{direction}", key.namespace)
+        except InvalidValue as error:
+            ports = error.field.rpartition(".")[2] in ("ports", "notPorts")
+            hint = "say which: add protocol: TCP, UDP or SCTP" if ports else ""
+            return Fault(
+                error.field, str(error.value), f"{error.rule}: until then the policy is closed",
+                hint=hint,
+            )  # fmt: skip
+    return None
 
 
 def _selects_all(selector: str) -> bool:

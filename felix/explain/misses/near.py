@@ -17,7 +17,7 @@ from felix.calc.policy.facts import PolicyFacts, Stage, facts_of
 from felix.calc.policy_model import TierView
 from felix.explain.ends import What
 from felix.explain.flow import Packet
-from felix.explain.misses.asking import Asked, Reading, asked_at, faults_of_policy
+from felix.explain.misses.asking import Asked, Reading, asked_at, faults_of_policy, unreadable_rule
 from felix.explain.misses.clauses import Clauses
 from felix.explain.misses.faults import Fault, NearMiss
 from felix.explain.misses.labelled import Directory
@@ -68,6 +68,7 @@ class Misses:
         misses.sort(key=lambda miss: miss.rank)
         if decider is not None:
             misses = [*self._other_end(decider, explanation.packet), *misses]
+            misses = [*self._unreadable(decider), *misses]
         return Near(tuple(misses[:MOST_MISSES]), max(0, len(misses) - MOST_MISSES))
 
     def _look(self) -> Directory:
@@ -150,6 +151,19 @@ class Misses:
             FORWARD: host.policy.forward,
         }
         return lists.get(station.stage, host.policy.tiers)
+
+    def _unreadable(self, decider: Station) -> Iterator[NearMiss]:
+        """A rule that cannot be read closes its policy: that is why it denies."""
+        ruling = decider.ruling
+        stored = None if ruling.policy is None else self._questions.world.objects.get(ruling.policy)
+        if ruling.policy is None or stored is None or ruling.policy.kind not in POLICIES:
+            return
+        fault = unreadable_rule(ruling.policy, stored)
+        if fault is not None:
+            yield NearMiss(
+                decider.direction, decider.end.title, ruling.tier, ruling.policy,
+                fault.field.removeprefix("spec.").partition(".")[0], "", (fault,),
+            )  # fmt: skip
 
     def _other_end(self, decider: Station, packet: Packet) -> Iterator[NearMiss]:
         """A policy of the other end that allows by name what this end denies."""

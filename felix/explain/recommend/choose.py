@@ -35,6 +35,10 @@ class Choice:
         """As a selector; `all()` without terms."""
         return text_of(self.terms)
 
+    def matches(self, labels: Labels) -> bool:
+        """Whether all terms hold."""
+        return all(term.matches(labels) for term in self.terms)
+
 
 def text_of(terms: Sequence[Term]) -> str:
     """Terms as a selector."""

@@ -80,6 +80,10 @@ class Crowd:
         own = set(mine)
         return [entry for entry in self.by_namespace.get(namespace, ()) if entry not in own]
 
+    def beside(self, mine: Iterable[Entry], namespace: str) -> list[Mapping[str, str]]:
+        """The label sets of the others, each once: thousands of pods have a few."""
+        return [dict(labels) for labels in {e.labels: None for e in self.others(mine, namespace)}]
+
     def _look(self, end: End, reported: tuple[str, ...]) -> tuple[Entry, ...]:
         there = self.by_namespace.get(end.namespace, ())
         entries = tuple(

@@ -11,7 +11,7 @@ Tested in tests/policy_recommend/test_parts.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from felix.explain.recommend.choose import Choice, choose
@@ -35,9 +35,8 @@ def groups_of(ends: Iterable[End], crowd: Crowd, namespace: str) -> list[Group]:
     waiting = [({end}, set(crowd.of(end))) for end in sorted(ends, key=lambda end: end.name)]
     while waiting:
         own, members = waiting.pop(0)
-        choice = choose([e.values() for e in _ordered(members)],
-                        [e.values() for e in crowd.others(members, namespace)])  # fmt: skip
-        taken = [e for e in crowd.by_namespace.get(namespace, ()) if _matches(choice, e)]
+        choice = choose(_labels(members), crowd.beside(members, namespace))
+        taken = [e for e in crowd.by_namespace.get(namespace, ()) if choice.matches(e.values())]
         merged = members | set(taken)
         overlapping = [part for part in parts if part[1] & merged or _same(choice, part[1])]
         if merged == members and not overlapping:
@@ -50,20 +49,18 @@ def groups_of(ends: Iterable[End], crowd: Crowd, namespace: str) -> list[Group]:
     groups = []
     for own, members in parts:
         ordered = _ordered(members)
-        others = crowd.others(members, namespace)
-        choice = choose([e.values() for e in ordered], [e.values() for e in others])
+        choice = choose(_labels(ordered), crowd.beside(members, namespace))
         groups.append(Group(_name(own), frozenset(own), tuple(ordered), choice))
     return sorted(groups, key=lambda group: group.name)
 
 
-def _matches(choice: Choice, entry: Entry) -> bool:
-    labels = entry.values()
-    return all(term.matches(labels) for term in choice.terms)
-
-
 def _same(choice: Choice, members: set[Entry]) -> bool:
     """Whether pods that are gone would be members of another group."""
-    return any(entry.key is None and _matches(choice, entry) for entry in members)
+    return any(entry.key is None and choice.matches(entry.values()) for entry in members)
+
+
+def _labels(members: Iterable[Entry]) -> list[Mapping[str, str]]:
+    return [dict(labels) for labels in sorted({entry.labels for entry in members})]
 
 
 def _ordered(members: Iterable[Entry]) -> list[Entry]:

@@ -73,10 +73,17 @@ class Peers:
         self._world, self._crowd = world, crowd
         self._namespace, self._choices = namespace, choices
         self._directory = Directory(world)
+        self._known: dict[End, tuple[Peer, ...]] = {}
         self.notes: dict[str, None] = {}
 
     def of(self, end: End) -> tuple[Peer, ...]:
         """The sides that mean an end; none where it is the operator's choice, or cannot be said."""
+        known = self._known.get(end)
+        if known is None:
+            known = self._known[end] = self._look(end)
+        return known
+
+    def _look(self, end: End) -> tuple[Peer, ...]:
         match end.kind:
             case EndKind.WORKLOAD:
                 return self._workload(end)
@@ -121,12 +128,15 @@ class Peers:
 
     def _workload(self, end: End) -> tuple[Peer, ...]:
         mine = self._crowd.of(end)
-        others = self._crowd.others(mine, end.namespace)
-        choice = choose([e.values() for e in mine], [e.values() for e in others])
+        own = [dict(labels) for labels in sorted({entry.labels for entry in mine})]
+        choice = choose(own, self._crowd.beside(mine, end.namespace))
         if choice.over:
+            others = self._crowd.others(mine, end.namespace)
+            alike = sum(choice.matches(entry.values()) for entry in others)
+            pods = "1 other pod" if alike == 1 else f"{alike} other pods"
             self.notes[
-                f"no label tells {end.namespace}/{end.name} from {len(choice.over)} other pods of"
-                f" {end.namespace}: rules that mean it mean them, too"
+                f"no label tells {end.namespace}/{end.name} from {pods} of {end.namespace}:"
+                " rules that mean it mean them, too"
             ] = None
         if end.namespace == self._namespace:
             return (Peer(OWN, choice.terms),)

@@ -234,6 +234,15 @@ def test_for_many_kinds_of_packets_ports_are_not_looked_at() -> None:
     assert [fault.field for fault in miss.faults] == ["source.selector"]
 
 
+def test_ports_without_a_protocol_close_the_policy_and_are_named() -> None:
+    broken = from_web(destination={"ports": [5432]})
+    (miss, *_) = near(shop(broken))
+    assert (miss.policy.name, miss.rule) == ("try", "ingress[0]")
+    (fault,) = miss.faults
+    assert fault.field == "spec.ingress[0].destination.ports"
+    assert "add protocol: TCP" in fault.hint
+
+
 def test_two_faults_are_told_only_where_none_misses_by_one() -> None:
     both = from_web(protocol="UDP", source={"selector": "role == 'x'"})
     assert [len(miss.faults) for miss in near(shop(CLOSED, both))] == [2]
