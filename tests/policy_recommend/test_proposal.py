@@ -172,9 +172,11 @@ def test_a_pod_that_is_gone_is_known_by_the_labels_of_its_flows() -> None:
 
 
 def test_pods_that_labels_cannot_tell_apart_are_told() -> None:
-    twin = pod("lab/twin", 12, "node1")
-    found = proposal(flow(GUEST, DB), more=[twin])
-    assert any("no label tells lab/guest from 1 other pod of lab" in note for note in found.notes)
+    found = proposal(flow(GUEST, DB))
+    assert any("rules that mean it mean every pod of lab" in note for note in found.notes)
+    twins = [pod(f"lab/{name}", number, app="x") for name, number in (("one", 12), ("two", 13))]
+    found = proposal(flow(End(EndKind.WORKLOAD, "one", "lab"), DB), more=twins)
+    assert any("no label tells lab/one from 1 other pod of lab" in note for note in found.notes)
 
 
 def test_pods_without_flows_are_told_and_stay_as_they_are() -> None:

@@ -130,7 +130,12 @@ class Peers:
         mine = self._crowd.of(end)
         own = [dict(labels) for labels in sorted({entry.labels for entry in mine})]
         choice = choose(own, self._crowd.beside(mine, end.namespace))
-        if choice.over:
+        if not choice.terms:
+            self.notes[
+                f"no label names {end.namespace}/{end.name}: rules that mean it mean every pod of"
+                f" {end.namespace}"
+            ] = None
+        elif choice.over:
             others = self._crowd.others(mine, end.namespace)
             alike = sum(choice.matches(entry.values()) for entry in others)
             pods = "1 other pod" if alike == 1 else f"{alike} other pods"
