@@ -17,6 +17,8 @@ from felix.explain.report import Answer, Judgement, decided_by, named
 from felix.explain.stations import HOST, NORMAL
 from felix.explain.walk import By, Step
 
+MOST_MISSES = 5
+"""Near misses that an answer tells as text."""
 _STAGES = {
     "untracked": " before connections are tracked (doNotTrack)",
     "preDNAT": " before addresses are translated (preDNAT)",
@@ -42,6 +44,7 @@ def _answer(questions: Questions, answer: Answer) -> Iterator[str]:
         yield from judgement_lines(each)
     if answer.would is not None:
         yield from _would(answer)
+    yield from _near(answer)
     for note in answer.explanation.notes:
         yield f"  note: {note}"
 
@@ -89,6 +92,24 @@ def _earlier_steps(steps: tuple[Step, ...]) -> Iterator[str]:
 
 def _step(step: Step) -> str:
     return f"tier {step.tier}, {named(step.policy)}" if step.tier else named(step.policy)
+
+
+def _near(answer: Answer) -> Iterator[str]:
+    """What nearly decided otherwise, with the clause that did not match."""
+    misses, allowed = answer.near.misses, answer.explanation.allowed
+    if misses:
+        yield f"  nearly {'denied' if allowed else 'allowed'}:"
+    for miss in misses[:MOST_MISSES]:
+        tier = f"tier {miss.tier}, " if miss.tier else ""
+        yield f"    {tier}{named(miss.policy)}, {miss.rule} ({miss.direction} of {miss.of})"
+        for fault in miss.faults:
+            yield f"      but for {fault.field}: {fault.clause}"
+            yield f"        {fault.actual}"
+            if fault.hint:
+                yield f"        hint: {fault.hint}"
+    more = answer.near.more + max(0, len(misses) - MOST_MISSES)
+    if more:
+        yield f"    and {more} more; -o json names {len(misses)} of them"
 
 
 def _would(answer: Answer) -> Iterator[str]:

@@ -81,6 +81,13 @@ class Matcher:
                 return Hit(number, fragment.verb)
         return None
 
+    def matches(self, key: ResourceKey, rule: int, packet: Packet, *, ingress: bool) -> bool:
+        """Whether one resolved rule of a policy matches a packet, wherever it stands."""
+        return any(
+            number == rule and self._matches(fragment, packet)
+            for number, fragment in self._fragments(key, ingress, packet.version)
+        )
+
     def _fragments(
         self, key: ResourceKey, ingress: bool, version: int
     ) -> list[tuple[int, Fragments]]:

@@ -141,9 +141,9 @@ class Questions:
         """A node forwards; `sender` and `receiver` are its own pods, None what is beyond it."""
         yield from self._enters(node, packet, workload=sender is not None, forward=True)
         if sender is not None:
-            yield self._pod(sender, packet, ingress=False)
+            yield self.pod_station(sender, packet, ingress=False)
         if receiver is not None:
-            yield self._pod(receiver, packet, ingress=True)
+            yield self.pod_station(receiver, packet, ingress=True)
         for host, sure in self._judges(node, workload=receiver is not None):
             yield from self._stage(node, host, FORWARD, packet, sure=sure, ingress=False)
 
@@ -188,7 +188,8 @@ class Questions:
         end = End(What.HOST, f"host endpoint {host.key.name}", (), node, host.key)
         yield Station(ingress, end, stage, ruling, sure, host.interface)
 
-    def _pod(self, end: End, packet: Packet, *, ingress: bool) -> Station:
+    def pod_station(self, end: End, packet: Packet, *, ingress: bool) -> Station:
+        """What a pod's policy says in one direction, whatever came before."""
         assert end.endpoint is not None
         calculation = self.calculation(end.node)
         policy = calculation.engine.endpoint(end.endpoint)
@@ -203,7 +204,7 @@ class Questions:
 
     def _to_own_host(self, source: End, destination: End, packet: Packet) -> Iterator[Station]:
         yield from self._enters(source.node, packet, workload=True, forward=False)
-        yield self._pod(source, packet, ingress=False)
+        yield self.pod_station(source, packet, ingress=False)
         action = self.config(source.node).default_endpoint_to_host_action
         note = f"defaultEndpointToHostAction is {action}"
         if action == "RETURN":

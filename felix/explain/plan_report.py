@@ -85,7 +85,11 @@ def compare(before: World, after: World, late: Callable[[], bool] = lambda: Fals
 
 def plan(before: World, after: World, late: Callable[[], bool] = lambda: False) -> PlanReport:
     """What would change; when `late` returns true, the report has what is known by then."""
-    comparison = compare(before, after, late)
+    return reported(compare(before, after, late), before, after)
+
+
+def reported(comparison: Comparison, before: World, after: World) -> PlanReport:
+    """What a comparison of these worlds found."""
     outcome, engines = comparison.outcome, comparison.engines
     groups = _grouped(outcome.changes, _Deciders((before, after)))
     was = engines[0].conditions

@@ -17,6 +17,8 @@ import msgspec
 from felix.calc.policy_model import ResolvedRule
 from felix.explain.classes import Class, classes, merged
 from felix.explain.flow import Kind
+from felix.explain.misses.near import NONE_NEAR, Misses, Near
+from felix.explain.misses.tree import miss_tree
 from felix.explain.path import Questions
 from felix.explain.places import Place, place_of
 from felix.explain.staged import Would
@@ -43,13 +45,17 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What happens to packets that fare alike. `would`: what staged policies would change."""
+    """What happens to packets that fare alike. `would`: what staged policies would change.
+
+    `near`: the rules that nearly decided otherwise.
+    """
 
     packets: str
     explanation: Explanation
     judgements: tuple[Judgement, ...]
     would: Explanation | None = None
     would_judgements: tuple[Judgement, ...] = ()
+    near: Near = NONE_NEAR
 
 
 def answers(
@@ -67,7 +73,7 @@ def answers(
             source=world.ports(questions.source.endpoint),
             protocol=protocol,
         )
-    would = Would(questions)
+    would, misses = Would(questions), Misses(questions)
     groups: dict[object, tuple[list[str], Explanation, Explanation | None]] = {}
     for each in asked:
         now = questions.ask(each.example, version)
@@ -83,6 +89,7 @@ def answers(
             ()
             if then is None or would.questions is None
             else tuple(judgement(would.questions, s, version) for s in then.stations),
+            misses.of(now, kinds=kind is not None),
         )
         for labels, now, then in groups.values()
     ]
@@ -192,6 +199,8 @@ def _answer(answer: Answer) -> dict[str, object]:
         "allowed": answer.explanation.allowed,
         "certain": answer.explanation.certain,
         "stations": [_judgement(each) for each in answer.judgements],
+        "nearMisses": [miss_tree(each) for each in answer.near.misses],
+        "nearMissesLeftOut": answer.near.more,
         "notes": list(answer.explanation.notes),
     }
     if answer.would is not None:

@@ -69,6 +69,23 @@ def test_the_same_as_json(shop: Ctl) -> None:
     assert v6["answers"][0]["example"]["destination"] == "fd65::2:8"
 
 
+def test_what_nearly_matched_is_told_with_the_clause(shop: Ctl) -> None:
+    done = shop("explain", "shop/web-0", "shop/db-0", "--proto", "udp", "--port", "5432")
+    assert (
+        "  nearly allowed:\n"
+        "    tier default, NetworkPolicy shop/db, ingress[2] (ingress of shop/db-0)\n"
+        "      but for protocol: TCP\n"
+        "        the packet is udp\n"
+        "        hint: the port matches: add the same rule for UDP\n"
+    ) in done.out
+    told = json.loads(shop("explain", "lab/guest", "shop/db-0", "--port", "5432", "-o", "json").out)
+    (miss,) = told["answers"][0]["nearMisses"]
+    assert miss["policy"] == {"kind": "NetworkPolicy", "namespace": "shop", "name": "db"}
+    assert [(f["field"], f["label"]) for f in miss["missed"]] == [
+        ("source.selector", "role"), ("source.namespaceSelector", None),
+    ]  # fmt: skip
+
+
 def test_staged_policies_are_told_as_what_would_be(shop: Ctl) -> None:
     staged = document(
         "StagedNetworkPolicy", "lock", "shop", tier="default", selector="role == 'db'",

@@ -49,6 +49,8 @@ def test_felix_agrees_and_the_kernel_has_counted(stage: Stage) -> None:
     assert "felix on node1 (" in shown
     assert "ingress of default/server: felix decides alike" in shown
     assert "has matched" in shown
+    assert "  nearly allowed:\n" in shown
+    assert "but for source.selector" in shown
 
 
 def test_a_chain_that_somebody_emptied_is_told_until_felix_repairs_it(stage: Stage) -> None:

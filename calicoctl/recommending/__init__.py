@@ -1,0 +1,1 @@
+"""`policy recommend`: where flows come from, and the proposal as text."""

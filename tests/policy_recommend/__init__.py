@@ -1,0 +1,1 @@
+"""Recommended policies: random worlds with an oracle, and what an operator meets."""
