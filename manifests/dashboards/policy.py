@@ -7,6 +7,10 @@ from __future__ import annotations
 
 from manifests.dashboards.values import BATCH, HERE, Board, Panel, added, each, rate, worst
 
+FLOWS = "rate(muslin_flow_packets_total[5m])", ""
+CONNECTIONS = "rate(muslin_flow_connections_total[5m])", ""
+DENIED = 'rate(muslin_flow_packets_total{action="deny"}[5m])'
+POLICY_NAME = "{{kind}} {{tier}} {{namespace}} {{policy}}"
 POLICY = Board(
     "policy",
     "Calico: policy and flows",
@@ -95,6 +99,29 @@ POLICY = Board(
             (
                 added("instance", rate("felix_nflog_logs_received"), "told {{instance}}"),
                 rate("felix_nflog_buffer_overruns", "lost {{instance}}"),
+            ),
+        ),
+        Panel(
+            "Packets of flows, by verdict and by which end tells",
+            "ops",
+            (added("action, reporter", FLOWS, "{{action}} at {{reporter}}"),),
+        ),
+        Panel(
+            "New connections, by verdict and by which end tells",
+            "ops",
+            (added("action, reporter", CONNECTIONS, "{{action}} at {{reporter}}"),),
+        ),
+        Panel(
+            "The ten policies that deny most packets",
+            "ops",
+            ((f"topk(10, sum by (kind, tier, namespace, policy) ({DENIED}))", POLICY_NAME),),
+        ),
+        Panel(
+            "The aggregator of flows: nodes that deliver, flows that no bucket took",
+            "short",
+            (
+                ("goldmane_collector_num_clients", "nodes"),
+                ("sum(increase(goldmane_aggr_dropped_flows_total[5m])) or vector(0)", "left out"),
             ),
         ),
     ),

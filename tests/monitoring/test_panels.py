@@ -19,6 +19,7 @@ import pytest
 from controllers import metrics
 from controllers.addresses.collection import Collection
 from controllers.addresses.counts import Counts
+from flows.server.figures import Figures
 from lab import pods, proc
 from lab.errors import LabError
 from libcalico.process import paths
@@ -93,6 +94,16 @@ def controllers_page() -> bytes:
     return metrics.render(works=True, parts=[part], collection=cast("Collection", held))
 
 
+def goldmane_page() -> bytes:
+    """As calico-goldmane serves it, after a flow that was allowed and one that was denied."""
+    figures = Figures()
+    for action in ("allow", "deny"):
+        labels = (action, "destination", "NetworkPolicy", "default", "web", "front")
+        figures.packets.inc(*labels, by=3)
+        figures.connections.inc(*labels)
+    return figures.registry.page()
+
+
 @pytest.fixture(scope="module")
 def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     program = promtool.find("prometheus")
@@ -106,6 +117,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
             for job, port in PORTS.items()
         }
         pages["controllers", "controllers"] = controllers_page
+        pages["goldmane", "goldmane"] = goldmane_page
         jobs = stack.enter_context(served(pages))
         folder: Path = tmp_path_factory.mktemp("prometheus")
         server = stack.enter_context(prometheus(program, folder, jobs, "2s"))
