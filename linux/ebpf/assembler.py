@@ -104,7 +104,9 @@ class Program:
         for place, (op, dst, src, off, imm, to) in enumerate(self._lines):
             if to:
                 if self._labels.get(to, -1) <= place:
-                    raise ValueError(f"label {to!r}: want one that stands after instruction {place}")
+                    raise ValueError(
+                        f"label {to!r}: want one that stands after instruction {place}"
+                    )
                 off = self._labels[to] - place - 1
             parts.append(_INSTRUCTION.pack(op, dst | src << 4, off, imm))
         return b"".join(parts)

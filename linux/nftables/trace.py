@@ -236,4 +236,3 @@ def _comment(rule: m.Attributes) -> str:
                 text = m.as_text(match.get(3, b"").partition(b"\0")[0] + b"\0")
                 comment = f"{comment}; {text}" if comment else text
     return comment
-
