@@ -44,6 +44,10 @@ def decide(
     path).
     """
     chosen = _ask(sock, source, destination, iif, mark, 0)
+    # Newer kernels say EINVAL also where only the source is refused (6.18; older ones: EXDEV).
+    refused = chosen.error == errno.EINVAL and iif
+    if refused and not _ask(sock, None, destination, 0, mark, 0).error:
+        return Decision(None, errno.EXDEV)
     if chosen.error:
         return chosen
     flags = _FIB_MATCH | (_LOOKUP_TABLE if family_of(destination) == AF_INET else 0)

@@ -1,6 +1,6 @@
 """`trace SRC DST`: follow a connection attempt through the nodes of both ends.
 
-Tested in `tests/trace/test_trace_lab.py`.
+Tested in `tests/trace/test_trace_pods.py`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One question at all nodes that it concerns: watches begin, the attempt is sent, watches end.
 
-Tested in tests/trace/test_trace_lab.py, with real nodes.
+Tested in tests/trace/test_trace_pods.py, with real nodes.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 
 from calicoctl.explaining.asking import FlowQuery
@@ -34,7 +35,7 @@ LINGER = 0.3
 @dataclass(frozen=True, slots=True)
 class TraceQuery:
     """What the operator asks, as typed. `wait`: seconds for an attempt of the pod's own; None: none
-    is sent."""
+    is sent. Nodes of `via` that are no end's are watched as well: the packet may pass them."""
 
     source: str
     destination: str
@@ -81,9 +82,15 @@ def plan(world: World, query: TraceQuery) -> Plan:
         raise InvalidValue("--port", query.port, f"{protocol_name(protocol)} needs a port")
     if protocol not in (TCP, UDP) and query.port:
         raise InvalidValue("--port", query.port, f"{protocol_name(protocol)} has no ports")
-    asked = [n for n in dict.fromkeys((source.node, destination.node)) if n]
-    if not asked:
+    if not (source.node or destination.node):
         raise MuslinError("neither end lies on a node of this cluster: nothing can be traced")
+    between = nodes.ways(query.via)
+    for node in between:
+        if node not in world.nodes:
+            raise InvalidValue("--via", node, f"a node: {', '.join(sorted(world.nodes))}")
+    # The source's node first, the destination's last.
+    inner = [node for node in between if node not in (source.node, destination.node)]
+    asked = [n for n in dict.fromkeys((source.node, *inner, destination.node)) if n]
     questions = {
         node: Question(
             str(source.require_address(version)),
@@ -109,9 +116,8 @@ async def trace(world: World, query: TraceQuery, files: Sequence[Path] = ()) -> 
     """Trace on the nodes, or read what `files` hold of an earlier trace. Raises MuslinError."""
     planned = plan(world, query)
     if files:
-        found, missing = [read_file(path) for path in files], []
-    else:
-        found, missing = await _watched(planned, query)
+        return judged(world, query, planned, [read_file(path) for path in files], ())
+    found, missing = await _watched(planned, query)
     return judged(world, query, planned, found, missing)
 
 
@@ -150,10 +156,12 @@ def judged(
 
 
 def _owner(world: World, address: str) -> str:
-    from ipaddress import ip_address
-
+    """The pod or node that has an address; itself outside of pools, empty for one that none has."""
     end = of_address(world, ip_address(address))
-    return "" if end.what is What.OUTSIDE else end.title
+    if end.what is not What.OUTSIDE:
+        return end.title
+    pools = (ip_network(pool.spec.cidr, strict=False) for _, pool in world.of("IPPool"))
+    return "" if any(ip_address(address) in pool for pool in pools) else address
 
 
 def _staged(world: World, query: TraceQuery, planned: Plan) -> tuple[str, ...]:
@@ -196,11 +204,6 @@ def _would(answers: Sequence[object]) -> list[str]:
 
 async def _watched(planned: Plan, query: TraceQuery) -> tuple[list[Evidence], list[str]]:
     here, via = nodes.own_node(), nodes.ways(query.via)
-    unknown = [node for node in via if node not in planned.questions]
-    if unknown:
-        raise InvalidValue(
-            "--via", unknown[0], f"this connection concerns {list(planned.questions)}"
-        )
     changed = asyncio.Event()
     watches: list[NodeWatch] = []
     missing: list[str] = []

@@ -40,10 +40,11 @@ class Cause:
     fix: str = ""
 
 
-def cause_of(story: Story, owner: Callable[[str], str] = lambda _: "") -> Cause:
+def cause_of(story: Story, owner: Callable[[str], str] = str) -> Cause:
     """The cause; `ok` where the connection was made.
 
-    `owner` names the pod or node that has an address, empty where none has.
+    `owner` names the pod or node that has an address, an address that lies in no pool by itself,
+    and is empty for one of a pool that none has.
     """
     traced = story.traced
     if traced.succeeded:
@@ -60,7 +61,7 @@ def _causes(story: Story, owner: Callable[[str], str]) -> Iterator[Cause]:
     way = story.back if forward_ok and story.answer is not None else story.forward
     if not forward_ok or (story.answer is not None and not broken(story.answer)):
         yield from _ruled(way)
-        yield from _dropped(story, way)
+        yield from _dropped(story, way, owner)
     if story.answer is not None and broken(story.answer):
         yield from _refused(story, story.answer, owner)
     if story.back and story.answer is not None and broken(story.answer):
@@ -68,7 +69,7 @@ def _causes(story: Story, owner: Callable[[str], str]) -> Iterator[Cause]:
     if not forward_ok:
         yield from _lost(story, story.forward, owner, forward=True)
     elif story.answer is None:
-        yield from _unanswered(story)
+        yield from _unanswered(story, owner)
     elif not story.traced.arrived(story.answer):
         yield from _lost(story, story.back, owner, forward=False)
 
@@ -124,7 +125,7 @@ def _rule_cause(hit: Hit, stage: Stage) -> Cause:
         text = f"no policy selects the pod and no profile allows it, {hit.title} ({where})"
         return Cause("no-profile", text, hit.node)
     if "INVALID" in said or "ctstate" in said or _is_invalid_rule(hit):
-        text = f"conntrack takes the packet for invalid: it belongs to no connection it knows ({where})"
+        text = f"conntrack takes the packet for invalid: it knows no such connection ({where})"
         return Cause(
             "conntrack-invalid", text, hit.node, "look for another way of the first packet"
         )
@@ -141,7 +142,7 @@ def _is_invalid_rule(hit: Hit) -> bool:
 # -- the kernel's drops ---------------------------------------------------------------------------
 
 
-def _dropped(story: Story, way: tuple[Stage, ...]) -> Iterator[Cause]:
+def _dropped(story: Story, way: tuple[Stage, ...], owner: Callable[[str], str]) -> Iterator[Cause]:
     drop = next((stage for stage in way if stage.what == DROPPED), None)
     if drop is None or drop.packet is None:
         return
@@ -155,7 +156,7 @@ def _dropped(story: Story, way: tuple[Stage, ...]) -> Iterator[Cause]:
         if said:
             text += f"; rules that dropped something meanwhile: {', '.join(said)}"
         yield Cause("rule", text, drop.node)
-    yield from _by_facts(story, drop, node)
+    yield from _by_facts(story, drop, node, owner)
     if packet.reason in REASONS:
         name, text, fix = REASONS[packet.reason]
         yield Cause(
@@ -172,7 +173,9 @@ def _at(interface: str) -> str:
     return f"{interface} " if interface else ""
 
 
-def _by_facts(story: Story, drop: Stage, node: Evidence | None) -> Iterator[Cause]:
+def _by_facts(
+    story: Story, drop: Stage, node: Evidence | None, owner: Callable[[str], str]
+) -> Iterator[Cause]:
     """What routes and settings say of a drop on the node, before the kernel's bare word."""
     packet = drop.packet
     if node is None or packet is None or packet.place not in (NODE, ""):
@@ -190,9 +193,50 @@ def _by_facts(story: Story, drop: Stage, node: Evidence | None) -> Iterator[Caus
         )
         yield Cause("reverse-path", text, node.node, "make both ways alike, or loosen rp_filter")
     if route is not None and route.error in ("EINVAL", "EACCES", "ENETUNREACH", "EHOSTUNREACH"):
+        if forward and not owner(packet.head.destination):
+            yield _ownerless(story, packet.head.destination)
         yield from _by_route(story, node, route)
+    if packet.reason == "OTHERHOST":
+        yield from _other_host(story, node, forward=forward)
     if route is not None and packet.reason.startswith("NEIGH"):
         yield _next_hop(node.node, route)
+    if packet.reason == "PKT_TOO_BIG" and route is not None:
+        yield _too_big(node, route, packet.head)
+
+
+def _other_host(story: Story, node: Evidence, *, forward: bool) -> Iterator[Cause]:
+    """The sender of a frame that is for no interface here: the node before, by its neighbour."""
+    order = story.traced.nodes if forward else story.traced.nodes[::-1]
+    before = [each for each in order if each is not node]
+    route = next((r for each in before if (r := _route_of(each, forward)) is not None), None)
+    if route is not None and route.neighbour_mac and route.neighbour_mac not in {
+        link.mac for link in _links(node, NODE)
+    }:  # fmt: skip
+        yield _wrong_mac(before[0], node, route)
+
+
+def _route_of(node: Evidence, forward: bool) -> Route | None:
+    return node.facts.forward if forward else node.facts.back
+
+
+def _wrong_mac(node: Evidence, other: Evidence, route: Route) -> Cause:
+    hop = route.gateway or route.destination
+    text = (
+        f"{node.node} sends to {route.neighbour_mac} for {hop}, and no interface of"
+        f" {other.node} has that MAC ({route.neighbour} neighbour entry)"
+    )
+    fix = f"ip neigh del {hop} dev {route.interface}"
+    return Cause("wrong-neighbour", text, node.node, fix)
+
+
+def _too_big(node: Evidence, route: Route, head: Head) -> Cause:
+    mtu = next((k.mtu for k in _links(node, NODE) if k.name == route.interface), 0)
+    mtu = min(filter(None, (mtu, route.mtu)), default=0)
+    text = f"{node.node} has no room for {head.length} bytes: {route.interface} takes {mtu}"
+    return Cause("mtu", text, node.node, MTU_FIX)
+
+
+MTU_FIX = "give pods and links one MTU (docs/felix-configuration.md)"
 
 
 def _by_route(story: Story, node: Evidence, route: Route) -> Iterator[Cause]:
@@ -222,11 +266,11 @@ def _refused(story: Story, answer: Head, owner: Callable[[str], str]) -> Iterato
         node = traced.destination_node
         port = traced.question.port
         if any(stage.place == DESTINATION for stage in story.back):
-            yield Cause("closed-port", f"the pod answers with a reset: nothing listens on port {port}",
-                        node, "start the server, or ask for its port")  # fmt: skip
+            text = f"the pod answers with a reset: nothing listens on port {port}"
+            yield Cause("closed-port", text, node, "start the server, or ask for its port")
         elif story.packet is not None and _reached(story.forward):
-            yield Cause("closed-port", f"{answer.source} answers with a reset: nothing listens there",
-                        node)  # fmt: skip
+            text = f"{answer.source} answers with a reset: nothing listens there"
+            yield Cause("closed-port", text, node)
         yield Cause("reset", f"a reset comes back in the name of {answer.source}", node)
         return
     kind, code = answer.icmp_type, answer.icmp_code
@@ -237,7 +281,7 @@ def _refused(story: Story, answer: Head, owner: Callable[[str], str]) -> Iterato
     if (kind, code) in ((3, 4), (2, 0)):
         text = f"{sender} has no room for {inner.length} bytes: its next link takes {answer.mtu}"
         text += _narrow(story, answer.mtu)
-        yield Cause("mtu", text, node, "give pods and links one MTU (docs/felix-configuration.md)")
+        yield Cause("mtu", text, node, MTU_FIX)
     if (kind in (11, 3) and (kind, code) == (11, 0)) or (
         kind == 3 and code == 0 and ":" in inner.source
     ):
@@ -262,7 +306,7 @@ def _unreachable_from(
     story: Story, answer: Head, sender: str, ours: Evidence | None, owner: Callable[[str], str]
 ) -> Iterator[Cause]:
     """A node or router that knows no way on: its route, forwarding, or next hop."""
-    yield from _dropped(story, story.forward)
+    yield from _dropped(story, story.forward, owner)
     inner = answer.inner
     assert inner is not None
     if not owner(inner.destination):
@@ -313,11 +357,11 @@ def _lost(
     assert last.packet is not None
     if last.place == NODE and last.what == SENT and last.packet.interface.startswith("cali"):
         yield from _pod_end(node, DESTINATION if forward else SOURCE, last.packet.interface)
-    if last.place == NODE and last.what == RECEIVED and node is not None:
-        yield from _inside_node(story, node, last, forward=forward)
     target = last.packet.head.destination
     if forward and not owner(target):
         yield _ownerless(story, target)
+    if last.place == NODE and last.what == RECEIVED and node is not None:
+        yield from _inside_node(story, node, last, forward=forward)
     if last.place == NODE and last.what == SENT and node is not None:
         yield from _on_the_wire(story, node, last, forward=forward)
     if last.place == SOURCE:
@@ -367,26 +411,14 @@ def _on_the_wire(story: Story, node: Evidence, last: Stage, *, forward: bool) ->
     hop = route.gateway or route.destination
     if other is not None and other is not node and route.neighbour_mac:
         macs = {link.mac for link in _links(other, NODE)}
-        ours = _hop_is_of(other, hop, macs, route)
-        if ours:
-            text = (
-                f"{node.node} sends to {route.neighbour_mac} for {hop}, and no interface of"
-                f" {other.node} has that MAC ({route.neighbour} neighbour entry)"
-            )
-            yield Cause(
-                "wrong-neighbour", text, node.node, f"ip neigh del {hop} dev {route.interface}"
-            )
+        if route.neighbour_mac not in macs and route.neighbour == "permanent":
+            yield _wrong_mac(node, other, route)
     text = f"{node.node} sends it out by {last.packet.interface} to {hop}, and"
     where = "it is not seen again" if other is None else f"{other.node} does not receive it"
     yield Cause("lost-on-the-way", f"{text} {where}; {route_text(route)}", node.node)
 
 
-def _hop_is_of(other: Evidence, hop: str, macs: set[str], route: Route) -> bool:
-    """Whether the next hop is a node that we know, by an entry with a MAC that it has not."""
-    return route.neighbour_mac not in macs and route.neighbour == "permanent"
-
-
-def _unanswered(story: Story) -> Iterator[Cause]:
+def _unanswered(story: Story, owner: Callable[[str], str]) -> Iterator[Cause]:
     traced = story.traced
     node = traced.of(traced.destination_node)
     port = traced.question.port
@@ -402,7 +434,7 @@ def _unanswered(story: Story) -> Iterator[Cause]:
         text = f"the queue of the listening socket of port {port} is full: the kernel drops SYNs"
         yield Cause("backlog", f"{text} ({said})", node.node, "see why the server accepts nothing")
     if drop is not None:
-        yield from _dropped(story, (drop,))
+        yield from _dropped(story, (drop,), owner)
     if node.facts.listening is False and traced.question.protocol == TCP:
         yield Cause("closed-port", f"nothing listens on port {port} in the pod", node.node)
     if traced.question.protocol == UDP:

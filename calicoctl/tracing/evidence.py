@@ -197,11 +197,3 @@ def told_once(nodes: Sequence[Evidence]) -> tuple[Evidence, ...]:
 def broken(head: Head) -> bool:
     """Whether an answer says no: a reset, or an error of ICMP."""
     return head.inner is not None or "RST" in head.flags
-
-
-def last_of(way: Iterable[Packet]) -> Packet | None:
-    """The last place of a way."""
-    last = None
-    for last in way:
-        pass
-    return last

@@ -122,7 +122,13 @@ def _stages(traced: Traced, head: Head, names: Names, *, forward: bool) -> Itera
 
 def _inside(node: Evidence, met: list[Hit], forward: bool) -> Iterator[Stage]:
     if met:
-        yield Stage(node.node, NODE, RULES, f"meets {len(met)} rules", hits=tuple(met))
+        yield Stage(
+            node.node,
+            NODE,
+            RULES,
+            f"meets {len(met)} rule{'s' if len(met) > 1 else ''}",
+            hits=tuple(met),
+        )
     route = node.facts.forward if forward else node.facts.back
     if route is not None:
         yield Stage(node.node, NODE, ROUTE, route_text(route), route=route)

@@ -6,7 +6,6 @@ Tested in tests/calicoctl/test_tracing_story.py.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import msgspec
 
@@ -14,6 +13,7 @@ from calicoctl.tracing.cause import Cause
 from calicoctl.tracing.naming import Hit
 from calicoctl.tracing.story import RULES, Stage, Story
 from felix.explain.flow import protocol_name
+from libcalico.local.packet_trace import Head
 
 
 def as_text(story: Story, cause: Cause, titles: tuple[str, str]) -> str:
@@ -37,25 +37,25 @@ def _lines(story: Story, cause: Cause, titles: tuple[str, str]) -> Iterator[str]
         yield f"An attempt was sent: {probe.result}{detail} after {probe.seconds * 1000:.1f} ms."
     elif story.packet is not None:
         yield "An attempt of the pod itself was followed."
-    yield from _way("The packet", story.packet and _head(story.packet), story.forward)
-    yield from _way("The answer", story.answer and _head(story.answer), story.back)
+    yield from _way("The packet", story.packet, story.forward)
+    yield from _way("The answer", story.answer, story.back)
     for note in story.notes:
         yield f"Note: {note}"
     for lack in story.missing:
         yield f"Missing: {lack}"
 
 
-def _head(head: Any) -> str:
+def _head(head: Head) -> str:
     text = head.flags or protocol_name(head.protocol)
     if head.inner is not None:
         text = f"ICMP type {head.icmp_type} code {head.icmp_code} from {head.source}"
     return f"{text}, {head.length} bytes"
 
 
-def _way(title: str, head: str | None, stages: tuple[Stage, ...]) -> Iterator[str]:
-    if not stages:
+def _way(title: str, head: Head | None, stages: tuple[Stage, ...]) -> Iterator[str]:
+    if head is None or not stages:
         return
-    yield f"{title} ({head}):"
+    yield f"{title} ({_head(head)}):"
     for stage in stages:
         micros = "" if stage.micros is None else f"{stage.micros:9.1f} us"
         yield f"  {micros:>12}  {stage.node}: {stage.text}"

@@ -85,7 +85,7 @@ class Packet(msgspec.Struct, tag="packet", frozen=True):
 class Rule(msgspec.Struct, tag="rule", frozen=True):
     """A packet met a rule (`kind` rule), or the end of a chain (return, policy).
 
-    `number` counts the rules of the chain from 1, 0 where it is gone. `order` counts these messages.
+    `number` counts the rules of the chain from 1, 0 where it is gone. `order` counts these lines.
     """
 
     order: int
@@ -175,14 +175,14 @@ class Probe(msgspec.Struct, tag="probe", frozen=True):
 
 
 class End(msgspec.Struct, tag="end", frozen=True):
-    """The watch ended. `lost` events could not be delivered; `cut`: the most events were reached."""
+    """The watch ended. `lost` events could not be delivered; `cut`: there were too many."""
 
     lost: int = 0
     cut: bool = False
 
 
 Line = Ready | Packet | Rule | Facts | Probe | End
-_decoder = msgspec.json.Decoder(Line)
+_decoder: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
 _encoder = msgspec.json.Encoder()
 
 

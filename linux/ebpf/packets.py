@@ -75,11 +75,15 @@ def _btf() -> Btf:
 class PacketWatch(Closing):
     """Watches packets from or to these addresses (of one family) until it is closed.
 
-    `protocol`: only those of this protocol, and ICMP. Raises `KernelError`: ENOENT without BTF,
+    `protocol`: only those of this protocol, and ICMP. `namespaces`: inodes of the network
+    namespaces that are meant, all where none is given; a drop whose device the kernel had forgotten
+    may be of any. Raises `KernelError`: ENOENT without BTF,
     EPERM without rights.
     """
 
-    def __init__(self, addresses: Sequence[IPAddress], protocol: int) -> None:
+    def __init__(
+        self, addresses: Sequence[IPAddress], protocol: int, namespaces: Sequence[int] = ()
+    ) -> None:
         if not 0 < len(addresses) <= MOST_ADDRESSES or len({a.version for a in addresses}) > 1:
             raise ValueError(f"addresses {addresses}: want 1 to {MOST_ADDRESSES} of one family")
         self._stack = ExitStack()
@@ -87,7 +91,8 @@ class PacketWatch(Closing):
             self._ring = self._stack.enter_context(Ring(RING))
             self._lost = self._held(calls.create_map(calls.MAP_ARRAY, 4, 8, 1))
             for kind, tracepoint in TRACEPOINTS.items():
-                code = program(kind, _btf(), addresses, protocol, self._ring.fd, self._lost)
+                filters = (addresses, protocol, namespaces)
+                code = program(kind, _btf(), filters, self._ring.fd, self._lost)
                 loaded = self._held(calls.load(code, f"muslin_{kind}"))
                 self._held(calls.attach(loaded, tracepoint))
         except BaseException:
@@ -149,10 +154,13 @@ def symbol(location: int) -> str:
     return names[place - 1].partition(".")[0]
 
 
-def program(
-    kind: int, btf: Btf, addresses: Sequence[IPAddress], protocol: int, ring: int, lost: int
-) -> bytes:
+Filters = tuple[Sequence[IPAddress], int, Sequence[int]]
+"""Addresses, protocol, namespaces."""
+
+
+def program(kind: int, btf: Btf, filters: Filters, ring: int, lost: int) -> bytes:
     """The program of one tracepoint."""
+    addresses, protocol, namespaces = filters
     p = Program()
     p.move(R6, R1)
     p.load(8, R7, R6, 0)
@@ -174,6 +182,12 @@ def program(
     p.label("hit")
     _read(p, _EVENT_AT + _PACKET + _HEAD, 40, R9, _HEAD)
     _device(p, kind, btf)
+    if namespaces:
+        p.load(4, R1, R10, _EVENT_AT + _NETNS)
+        for inode in {0, *namespaces}:
+            p.jump_if(R1, inode, "meant")
+        p.jump("end")
+        p.label("meant")
     _read(p, _EVENT_AT + _LENGTH, 4, R7, btf.offset("sk_buff", "len"))
     _read(p, _EVENT_AT + _IIF, 4, R7, btf.offset("sk_buff", "skb_iif"))
     p.store(8, R10, _EVENT_AT + _SKB, R7)

@@ -29,7 +29,7 @@ from linux.nftables.connection import Connection
 from linux.nftables.expressions import Family, be32
 from linux.rtnl import IPAddress
 
-Kind = Literal["rule", "return", "policy"]
+Kind = Literal["rule", "return", "policy", "end"]
 _TYPES: dict[int, Kind] = {1: "policy", 2: "return", 3: "rule"}
 _GROUP = 9
 _TRACE = messages.SUBSYSTEM << 8 | 17
@@ -61,7 +61,8 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One message: a packet (`packet` numbers it) met a rule, or the end of a chain.
+    """One message: a packet (`packet` numbers it) met a rule, or the end of a chain: `return` of
+    one that was jumped to, `policy` of one with a hook, `end` of either before that.
 
     `verdict` is `accept`, `drop`, `jump`, `goto`, `return`, `continue`, ...; `target` the chain of
     a jump. `handle` is what the kernel calls the rule. Interfaces by index, 0 where not known.
@@ -175,12 +176,13 @@ def parse(body: bytes) -> Step:
     if code is None and _POLICY in a:
         code = int.from_bytes(a[_POLICY], "big")
     state = int.from_bytes(a.get(_CT_STATE, b""), "big")
+    kind = _TYPES.get(_number(a.get(_TYPE)), "rule")
     return Step(
         _number(a.get(_ID)),
         body[0],
         m.as_text(a.get(_TABLE, b"")),
         m.as_text(a.get(_CHAIN, b"")),
-        _TYPES.get(_number(a.get(_TYPE)), "rule"),
+        kind if kind != "rule" or _HANDLE in a else "end",
         "" if code is None else _VERDICTS.get(code, str(code)),
         m.as_text(verdict.get(2, b"")),
         _number(a.get(_HANDLE)),

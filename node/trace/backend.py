@@ -18,8 +18,10 @@ from linux.nftables import messages
 from linux.nftables.connection import Connection
 from linux.nftables.expressions import Family
 
-NFTABLES, IPTABLES_NFT, IPTABLES_LEGACY = "nftables", "iptables-nft", "iptables-legacy"
 Backend = Literal["nftables", "iptables-nft", "iptables-legacy", ""]
+NFTABLES: Backend = "nftables"
+IPTABLES_NFT: Backend = "iptables-nft"
+IPTABLES_LEGACY: Backend = "iptables-legacy"
 LEGACY_SAYS = (
     "iptables-legacy does not tell which rules a packet meets; counts that moved are shown"
 )
@@ -64,7 +66,8 @@ def moved(before: str, after: str, family: Family) -> list[Rule]:
 
     Others than those of the traced packets may have moved them.
     """
-    was, found = _counts(before), []
+    was = _counts(before)
+    found: list[Rule] = []
     for (table, chain, number), (packets, text) in _counts(after).items():
         if packets <= was.get((table, chain, number), (0, ""))[0] or not chain.startswith("cali-"):
             continue

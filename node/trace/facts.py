@@ -1,6 +1,6 @@
 """What the node has besides packets: routes of both ways, neighbours, interfaces, connections.
 
-Tested in tests/trace/test_trace_lab.py.
+Tested in tests/trace/test_trace_pods.py.
 """
 
 from __future__ import annotations

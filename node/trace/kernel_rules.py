@@ -1,6 +1,6 @@
 """Rules that traced packets met: from the kernel's handles to numbers, comments and text.
 
-Tested in tests/trace/test_trace_lab.py.
+Tested in tests/trace/test_trace_pods.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The namespaces of the two pods on this node, found by their interfaces.
 
-Tested in tests/trace/test_trace_lab.py.
+Tested in tests/trace/test_trace_pods.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One connection attempt from the source's namespace, and what came of it.
 
-Tested in tests/trace/test_trace_lab.py.
+Tested in tests/trace/test_trace_pods.py.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import select
 import socket
 import struct
+import sys
 import termios
 import time
 from collections.abc import Callable
@@ -104,8 +105,7 @@ def _tcp(
 
 
 def _unacknowledged(sock: socket.socket) -> int:
-    left: int = struct.unpack("=i", fcntl.ioctl(sock, _SIOCOUTQ, bytes(4)))[0]
-    return left
+    return int.from_bytes(fcntl.ioctl(sock, _SIOCOUTQ, bytes(4)), sys.byteorder)
 
 
 def _payload(question: Question, size: int) -> bytes:

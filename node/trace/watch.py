@@ -6,7 +6,7 @@ linux.ebpf.packets PKT-1).
 
 Invariant:
   TRC-1  However a watch ends, also by SIGKILL, it leaves no table, no program and no rule behind.
-Tested in tests/trace/test_trace_lab.py.
+Tested in tests/trace/test_trace_pods.py.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from ipaddress import ip_address
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
 from libcalico.local.packet_trace import (
     DESTINATION,
@@ -81,7 +81,7 @@ class Watch:
     def run(self) -> None:
         """Watch, tell, end. Raises MuslinError, `KernelError`."""
         with ExitStack() as stack:
-            self._family = cast("Family", ip_address(self.question.source).version)
+            self._family: Family = ip_address(self.question.source).version
             self._relevance = Relevance(self.question)
             self._source = self._pod(stack, self.question.source_interface)
             self._destination = self._pod(stack, self.question.destination_interface)
@@ -127,7 +127,9 @@ class Watch:
     def _packets(self, stack: ExitStack) -> tuple[packets.PacketWatch | None, str]:
         ends = {ip_address(self.question.source), ip_address(self.question.destination)}
         try:
-            watch = packets.PacketWatch(sorted(ends, key=int), self.question.protocol)
+            watch = packets.PacketWatch(
+                sorted(ends, key=int), self.question.protocol, [n for n in self._places if n]
+            )
         except KernelError as error:
             return None, str(error)
         return stack.enter_context(watch), ""

@@ -27,7 +27,7 @@ from tests.calicoctl.tracing_world import (
 
 def name(story: Story, owned: str = SERVER) -> str:
     """The cause's name, where one address has an owner."""
-    found = cause_of(story, lambda address: f"pod of {address}" if address == owned else "")
+    found = cause_of(story, lambda address: "" if address == SERVER != owned else f"pod {address}")
     assert found.text
     return found.name
 

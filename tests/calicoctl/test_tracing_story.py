@@ -36,7 +36,7 @@ def test_a_recorded_connection_is_told_from_end_to_end() -> None:
         "node1 node sent", "node2 node received", "node2 node rules", "node2 node route",
         "node2 node sent", "node2 destination received",
     ]  # fmt: skip
-    assert [each.place for each in story.back][0] == "destination"
+    assert story.back[0].place == "destination"
     assert story.answer is not None
     assert story.answer.flags == "SYN+ACK"
     cause = cause_of(story)

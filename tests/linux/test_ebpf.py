@@ -1,4 +1,4 @@
-"""eBPF without a library: programs that load, what they see, and what is left when they are gone."""
+"""eBPF without a library: programs that load, what they see, and what they refuse."""
 
 from __future__ import annotations
 
@@ -78,7 +78,12 @@ def test_other_protocols_and_addresses_are_not_seen(space: Namespace) -> None:
             other.sendto(b"x", ("127.0.0.46", 7))
             other.sendto(b"x", ("127.0.0.45", 7))
         found: list[Seen] = []
-        wait_for(lambda: found.extend(watch.read()) or found, "the datagram is seen")
+
+        def seen() -> list[Seen]:
+            found.extend(watch.read())
+            return found
+
+        wait_for(seen, "the datagram is seen")
         assert {each.packet[9] for each in found} <= {UDP, 1}
         assert all(ip_address("127.0.0.45").packed in each.packet[:40] for each in found)
 

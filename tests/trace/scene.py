@@ -108,6 +108,10 @@ class Scene:
                 machine.run(["sh", "-ec", undo], netns=netns)
         self.recovers()
 
+    def stays_shut(self) -> None:
+        """Wait until what was applied is in force."""
+        wait_for(lambda: not self.connects(), "the policy is in force")
+
     def recovers(self) -> None:
         """Wait until all is well again."""
         wait_for(self.connects, "the client reaches the server again")

@@ -182,7 +182,7 @@ def test_bad_words_are_refused_with_what_is_allowed(two: Scene) -> None:
         (["client", "server"], "--port"),
         (["client", "server", "--port", "80", "--proto", "icmp"], "has no ports"),
         (["client", "server", "--port", "80", "--via", "node2"], "NODE=COMMAND"),
-        (["client", "server", "--port", "80", "--via", "node9=ssh x"], "this connection concerns"),
+        (["client", "server", "--port", "80", "--via", "node9=ssh x"], "a node: node1, node2"),
         (["client", "nobody", "--port", "80"], "neither a pod default/nobody"),
         (["192.0.2.1", "192.0.2.2", "--port", "80"], "neither end lies on a node"),
     ):

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.patience import wait_for
 from tests.trace.scene import Scene, Tree, scene
 
 
@@ -23,11 +22,6 @@ def policy(name: str, spec: str, kind: str = "NetworkPolicy") -> str:
         f"apiVersion: projectcalico.org/v3\nkind: {kind}\n"
         f"metadata: {{name: {name}, namespace: default}}\nspec: {spec}\n"
     )
-
-
-def denied(two: Scene) -> None:
-    """Wait until what was applied is in force."""
-    wait_for(lambda: not two.connects(), "the policy is in force")
 
 
 @pytest.mark.promise("F-99")
@@ -73,7 +67,7 @@ def test_a_policy_denies_what_comes_in(two: Scene) -> None:
     )
     spec += " {action: Deny, protocol: TCP, destination: {ports: [8080]}}]}"
     with two.policy(policy("shut", spec)):
-        denied(two)
+        two.stays_shut()
         tree = two.trace()
         assert tree["cause"]["name"] == "policy"
         assert tree["cause"]["node"] == "node2"
@@ -89,7 +83,7 @@ def test_a_policy_denies_what_goes_out(two: Scene) -> None:
     spec = "{selector: role == 'client', types: [Egress], egress: [{action: Deny, protocol: TCP},"
     spec += " {action: Allow}]}"
     with two.policy(policy("kept", spec)):
-        denied(two)
+        two.stays_shut()
         name, text = two.cause()
         assert (name, text[-6:]) == ("policy", "@node1")
         assert "NetworkPolicy default/kept, egress[0]" in text
@@ -100,7 +94,7 @@ def test_no_policy_of_the_tier_allows_it(two: Scene) -> None:
         "{selector: role == 'server', types: [Ingress], ingress: [{action: Allow, protocol: UDP}]}"
     )
     with two.policy(policy("udp-only", spec)):
-        denied(two)
+        two.stays_shut()
         name, text = two.cause()
         assert (name, text[-6:]) == ("end-of-tier", "@node2")
         assert "no policy of tier default allows it" in text
@@ -158,7 +152,7 @@ def test_an_untracked_policy_of_the_host_denies_it(two: Scene) -> None:
         " {action: Allow}]}\n"
     )
     with two.policy(objects):
-        denied(two)
+        two.stays_shut()
         name, text = two.cause()
         assert (name, text[-6:]) == ("policy", "@node2")
         assert "GlobalNetworkPolicy raw, ingress[0]" in text

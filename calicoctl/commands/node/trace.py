@@ -1,6 +1,6 @@
 """`node trace`: `calico-node trace` knows the kernel, so it is run instead of us.
 
-Tested in tests/trace/test_trace_lab.py.
+Tested in tests/trace/test_trace_pods.py.
 """
 
 from __future__ import annotations
