@@ -73,12 +73,16 @@ class Evidence:
         return met
 
     def heads(self) -> Iterator[tuple[int, Head]]:
-        """Each packet once, by its first time."""
+        """Each packet once, by its first time; then those that only rules tell of."""
         seen: set[str] = set()
-        for each in sorted(self.packets, key=lambda packet: packet.time):
-            if each.head.same not in seen:
-                seen.add(each.head.same)
-                yield each.time, each.head
+        timed = [(each.time, each.head) for each in self.packets]
+        timed.sort(key=lambda each: each[0])
+        last = timed[-1][0] if timed else 0
+        told = [(last, rule.head) for rule in self.rules if rule.head is not None]
+        for time, head in (*timed, *told):
+            if head.same not in seen:
+                seen.add(head.same)
+                yield time, head
 
 
 def evidence_of(lines: Iterable[Line], where: str) -> Evidence:

@@ -86,6 +86,7 @@ class Rule(msgspec.Struct, tag="rule", frozen=True):
     """A packet met a rule (`kind` rule), or the end of a chain (return, policy).
 
     `number` counts the rules of the chain from 1, 0 where it is gone. `order` counts these lines.
+    `head` is the packet's, with the first rule of each hook.
     """
 
     order: int
@@ -102,6 +103,7 @@ class Rule(msgspec.Struct, tag="rule", frozen=True):
     in_interface: str = ""
     out_interface: str = ""
     same: str = ""
+    head: Head | None = None
 
 
 class Route(msgspec.Struct, frozen=True):

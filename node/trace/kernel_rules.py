@@ -36,6 +36,7 @@ class Rules:
 
     def rule(self, step: Step) -> Rule:
         """A step as it is told."""
+        head = None
         if step.network:
             head = heads.read(step.network + step.transport)
             if head is not None:
@@ -64,6 +65,7 @@ class Rules:
             self._interface(step.iif),
             self._interface(step.oif),
             self._same.get(step.packet, ""),
+            head,
         )
 
     def _text(self, family: str, step: Step) -> str:

@@ -105,7 +105,8 @@ def _tcp(
 
 
 def _unacknowledged(sock: socket.socket) -> int:
-    return int.from_bytes(fcntl.ioctl(sock, _SIOCOUTQ, bytes(4)), sys.byteorder)
+    waiting: bytes = fcntl.ioctl(sock, _SIOCOUTQ, bytes(4))
+    return int.from_bytes(waiting, sys.byteorder)
 
 
 def _payload(question: Question, size: int) -> bytes:

@@ -15,6 +15,7 @@ from tests.calicoctl.tracing_world import (
     LEAVES,
     RESET,
     SERVER,
+    SYN,
     SYN_ACK,
     WAY_THERE,
     at,
@@ -174,3 +175,9 @@ def test_nothing_leaves_the_pod() -> None:
     assert name(two([], probe="unreachable")) == "source-refuses"
     assert name(two([], probe="timeout")) == "not-seen"
     assert name(two([], probe="")) == "no-attempt"
+
+
+def test_rules_alone_name_a_cause_where_the_kernel_shows_no_packets() -> None:
+    """Without BTF, or without the right to load programs."""
+    met = msgspec.structs.replace(rule("guard", 3, "drop", text="tcp dport 80 drop"), head=SYN)
+    assert name(two([met])) == "foreign-rule"

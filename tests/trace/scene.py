@@ -53,8 +53,7 @@ class Scene:
     def words(self, *more: str) -> list[str]:
         """The command line of a trace."""
         # The words that enter the other node's namespaces, as `ssh node2` would lead there.
-        path = self.node2.environment()["PATH"]
-        via = shlex.join(["env", f"PATH={path}", *self.node2.command([])])
+        via = shlex.join(self.node2.command([]))
         return ["calicoctl", "trace", *more, "--wait", "0", "--via", f"node2={via}"]
 
     def trace(self, *more: str, port: str = "8080") -> Tree:
