@@ -150,6 +150,8 @@ def _dropped(story: Story, way: tuple[Stage, ...], owner: Callable[[str], str]) 
     node = story.traced.of(drop.node)
     where = f"on {drop.node}"
     if packet.reason in ("NETFILTER_DROP", "NETFILTER"):
+        if node is not None and _full(node):
+            yield _conntrack_full(node)
         counted = [] if node is None else [r for r in node.rules if r.kind == "counted"]
         said = [f"{r.table} {r.chain}:{r.number}" for r in counted if r.verdict == "drop"]
         text = f"netfilter drops it {where}"
@@ -167,6 +169,23 @@ def _dropped(story: Story, way: tuple[Stage, ...], owner: Callable[[str], str]) 
         yield Cause(name, f"{text} ({packet.function}, {_at(packet.interface)}{where})", drop.node,
                     fix)  # fmt: skip
     yield Cause("kernel-drop", f"{drop.text} {where}", drop.node)
+
+
+NEARLY = 0.98
+"""Of a table of connections: entries come and go between the drop and the look."""
+
+
+def _full(node: Evidence) -> bool:
+    table = node.facts.conntrack
+    return table is not None and table[0] >= NEARLY * table[1]
+
+
+def _conntrack_full(node: Evidence) -> Cause:
+    assert node.facts.conntrack is not None
+    count, most = node.facts.conntrack
+    text = f"the table of connections of {node.node} is full ({count} of {most})"
+    fix = "raise net.netfilter.nf_conntrack_max, or find what opens so many"
+    return Cause("conntrack-full", text, node.node, fix)
 
 
 def _at(interface: str) -> str:

@@ -68,7 +68,8 @@ def tell(traced: Traced, names: Names, missing: tuple[str, ...] = ()) -> Story:
     answer = _answer(traced, packet)
     forward = () if packet is None else tuple(_stages(traced, packet, names, forward=True))
     back = () if answer is None else tuple(_stages(traced, answer, names, forward=False))
-    return Story(traced, packet, forward, answer, back, (*missing, *_lacking(traced)))
+    lacking = (*missing, *_lacking(traced))
+    return Story(traced, packet, forward, answer, back, lacking, tuple(_translated(traced)))
 
 
 def noted(story: Story, notes: tuple[str, ...]) -> Story:
@@ -181,6 +182,19 @@ REFUSALS = {
     "EINVAL": "a blackhole takes it",
     "EXDEV": "the source does not lie behind the interface where it comes in (reverse path filter)",
 }
+
+
+def _translated(traced: Traced) -> Iterator[str]:
+    """The connections of this question that a node translates."""
+    for node in traced.nodes:
+        for each in node.facts.connections:
+            source, _, destination = each.original.partition(" > ")
+            if each.reply != f"{destination} > {source}":
+                state = f" ({each.state})" if each.state else ""
+                yield (
+                    f"{node.node} translates {each.original}: answers are expected as"
+                    f" {each.reply}{state}"
+                )
 
 
 def _lacking(traced: Traced) -> Iterator[str]:

@@ -105,7 +105,8 @@ def _tcp(
 
 
 def _unacknowledged(sock: socket.socket) -> int:
-    waiting: bytes = fcntl.ioctl(sock, _SIOCOUTQ, bytes(4))
+    waiting = bytearray(4)
+    fcntl.ioctl(sock, _SIOCOUTQ, waiting)
     return int.from_bytes(waiting, sys.byteorder)
 
 

@@ -181,3 +181,11 @@ def test_rules_alone_name_a_cause_where_the_kernel_shows_no_packets() -> None:
     """Without BTF, or without the right to load programs."""
     met = msgspec.structs.replace(rule("guard", 3, "drop", text="tcp dport 80 drop"), head=SYN)
     assert name(two([met])) == "foreign-rule"
+
+
+def test_a_full_table_of_connections() -> None:
+    drop = at(9, NODE, DROPPED, "calic", reason="NETFILTER_DROP")
+    full = msgspec.structs.replace(facts(), conntrack=(65536, 65536))
+    assert name(two([*LEAVES[:2], drop], facts=full)) == "conntrack-full"
+    roomy = msgspec.structs.replace(facts(), conntrack=(100, 65536))
+    assert name(two([*LEAVES[:2], drop], facts=roomy)) == "rule"

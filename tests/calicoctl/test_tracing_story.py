@@ -12,7 +12,16 @@ from calicoctl.tracing.evidence import evidence_of
 from calicoctl.tracing.naming import Names, layer, plain, without_hash
 from calicoctl.tracing.story import route_text, tell
 from libcalico.errors import MuslinError
-from libcalico.local.packet_trace import DROPPED, End, Head, Packet, Ready, Route
+from libcalico.local.packet_trace import (
+    DROPPED,
+    Connection,
+    End,
+    Facts,
+    Head,
+    Packet,
+    Ready,
+    Route,
+)
 from tests.calicoctl.tracing_world import (
     ARRIVES,
     ASKED,
@@ -143,4 +152,14 @@ def test_a_route_is_one_line() -> None:
     )
     assert route_text(Route("10.0.0.1", "0.0.0.0/0", "unicast", "10.9.9.9", "eth0", 16)) == (
         "route 0.0.0.0/0 via 10.9.9.9 by eth0, of protocol dhcp"
+    )
+
+
+def test_a_translated_connection_is_a_note() -> None:
+    plain_one = Connection("10.0.1.1:9 > 10.0.2.1:80", "10.0.2.1:80 > 10.0.1.1:9")
+    there = Connection("10.0.1.1:9 > 10.96.0.1:80", "10.0.2.1:8080 > 10.0.1.1:9", "syn_sent")
+    story = two([*LEAVES], facts=Facts(connections=[plain_one, there]))
+    assert story.notes == (
+        "node1 translates 10.0.1.1:9 > 10.96.0.1:80: answers are expected as"
+        " 10.0.2.1:8080 > 10.0.1.1:9 (syn_sent)",
     )

@@ -60,9 +60,9 @@ def at(time: int, place: str, kind: str, interface: str, head: Head = SYN, **mor
     return Packet(time * 1000, place, kind, interface, head, f"skb{time}", **more)
 
 
-def rule(chain: str, number: int, verdict: str, **more: str) -> Rule:
+def rule(chain: str, number: int, verdict: str, *, comment: str = "", text: str = "") -> Rule:
     """A rule that the SYN met."""
-    return Rule(1, 7, "ip", "filter", chain, "rule", verdict, number=number, same="syn", **more)
+    return Rule(1, 7, "ip", "filter", chain, "rule", verdict, "", number, comment, text, same="syn")
 
 
 LEAVES = (
