@@ -215,6 +215,11 @@ def _by_facts(
         if forward and not owner(packet.head.destination):
             yield _ownerless(story, packet.head.destination)
         yield from _by_route(story, node, route)
+    if packet.head.ttl <= 1 and packet.place == NODE:
+        text = (
+            f"the packet's time to live ends at node {node.node}: too few hops allowed, or a loop"
+        )
+        yield Cause("ttl", text, node.node, TTL_FIX)
     if packet.reason == "OTHERHOST":
         yield from _other_host(story, node, forward=forward)
     if route is not None and packet.reason.startswith("NEIGH"):
@@ -255,6 +260,7 @@ def _too_big(node: Evidence, route: Route, head: Head) -> Cause:
     return Cause("mtu", text, node.node, MTU_FIX)
 
 
+TTL_FIX = "see ip_default_ttl in the pod; traceroute shows a loop"
 MTU_FIX = "give pods and links one MTU (docs/felix-configuration.md)"
 
 
@@ -305,7 +311,7 @@ def _refused(story: Story, answer: Head, owner: Callable[[str], str]) -> Iterato
         kind == 3 and code == 0 and ":" in inner.source
     ):
         text = f"the packet's time to live ended at {sender}: too few hops allowed, or a loop"
-        yield Cause("ttl", text, node, "see ip_default_ttl in the pod; traceroute shows a loop")
+        yield Cause("ttl", text, node, TTL_FIX)
     if (kind, code) in _PROHIBITED:
         text = f"{sender} prohibits it (ICMP type {kind} code {code}): a filter on the way"
         yield Cause("prohibited", text, node, f"ask the administrator of {sender}")

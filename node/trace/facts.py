@@ -42,6 +42,8 @@ _TELLING = frozenset({
 _NUD = {1: "incomplete", 2: "reachable", 4: "stale", 8: "delay", 16: "probe", 32: "failed",
         64: "noarp", 128: "permanent"}  # fmt: skip
 _LISTEN, _BOUND = "0A", "07"
+FROM_SPEAKERS = frozenset({109, 12})
+"""Protocol numbers of felix's routes and of BIRD's; another route was announced by no peer."""
 
 
 def counters() -> dict[str, int]:
@@ -179,7 +181,7 @@ def _route(
         if entry.address == (gateway or target):
             state, mac = _NUD.get(entry.state, str(entry.state)), entry.mac
     peer, since = "", ""
-    if gateway is not None or route[1].protocol == 109:
+    if gateway is not None and route.protocol in FROM_SPEAKERS:
         try:
             peer, since = announced(str(target))
         except OSError as error:
@@ -189,11 +191,11 @@ def _route(
     return Route(
         str(target),
         str(route.dst),
-        route[1].type,
+        route.type,
         "" if gateway is None else str(gateway),
         names.get(decision.oif, ""),
-        route[1].protocol,
-        route[1].mtu,
+        route.protocol,
+        route.shape.mtu,
         "",
         state,
         mac,

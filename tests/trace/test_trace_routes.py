@@ -116,9 +116,10 @@ def test_a_router_on_the_way_prohibits_it(two: Scene) -> None:
         " sysctl -qw net.ipv4.conf.all.send_redirects=0"
     )
     way = f"{two.server.address}/32 via {router(two)} dev eth0"
+    # Also what it bridges meets the router's filter, so that is removed first.
     with (
-        two.planted(two.lab.router, filtering, "nft delete table ip site"),
         two.planted(two.node1, f"ip route add {way}", f"ip route del {way}"),
+        two.planted(two.lab.router, filtering, "nft delete table ip site"),
     ):
         name, text = two.cause()
         assert name == "prohibited"
