@@ -223,6 +223,7 @@ def _by_facts(
     if packet.reason == "OTHERHOST":
         yield from _other_host(story, node, forward=forward)
     if route is not None and packet.reason.startswith("NEIGH"):
+        yield from _dead_pod(node, route, forward=forward)
         yield _next_hop(node.node, route)
     if packet.reason == "PKT_TOO_BIG" and route is not None:
         yield _too_big(node, route, packet.head)
@@ -397,13 +398,25 @@ def _lost(
 def _pod_end(node: Evidence | None, place: str, interface: str) -> Iterator[Cause]:
     if node is None:
         return
+    yield from _down(node, place, interface)
+    yield Cause("pod-silent", f"the pod behind {interface} does not receive it", node.node)
+
+
+def _dead_pod(node: Evidence, route: Route, *, forward: bool) -> Iterator[Cause]:
+    """A pod of this node that does not answer for its address, because its link is down."""
+    asked = node.ready.question
+    own = asked.destination_interface if forward else asked.source_interface
+    if own and route.interface == own:
+        yield from _down(node, DESTINATION if forward else SOURCE, own)
+
+
+def _down(node: Evidence, place: str, interface: str) -> Iterator[Cause]:
     for link in _links(node, place):
         if not link.up:
             text = (
                 f"{link.name} in the pod behind {interface} is down: the pod is dead or half made"
             )
             yield Cause("pod-down", text, node.node, "restart the pod")
-    yield Cause("pod-silent", f"the pod behind {interface} does not receive it", node.node)
 
 
 def _inside_node(story: Story, node: Evidence, last: Stage, *, forward: bool) -> Iterator[Cause]:
@@ -421,6 +434,7 @@ def _inside_node(story: Story, node: Evidence, last: Stage, *, forward: bool) ->
     elif route.error:
         yield from _by_route(story, node, route)
     elif route.neighbour in ("incomplete", "failed", ""):
+        yield from _dead_pod(node, route, forward=forward)
         yield _next_hop(node.node, route)
     else:
         yield Cause("lost-inside", f"{node.node} receives it and does not send it on", node.node)

@@ -37,6 +37,7 @@ from libcalico.local.packet_trace import (
     Probe,
     Question,
     Ready,
+    Rule,
     encode,
 )
 from linux.ebpf import packets
@@ -253,8 +254,10 @@ class Watch:
             return str(index)
 
     def _tell(self, line: Line) -> None:
-        self.told += 1
-        if self.told > self.limits.count and not isinstance(line, (End, Probe)) and not self.cut:
-            self.cut = True
+        if isinstance(line, (Packet, Rule)):
+            if self.told >= self.limits.count:
+                self.cut = True
+                return
+            self.told += 1
         self.out.write(encode(line))
         self.out.flush()

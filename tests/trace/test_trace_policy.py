@@ -9,7 +9,7 @@ import pytest
 from tests.trace.scene import Scene, Tree, scene
 
 
-@pytest.fixture(scope="module", params=["iptables-nft", "nftables"])
+@pytest.fixture(scope="module", params=["iptables-nft", "nftables"], ids=["nft", "nftables"])
 def two(request: pytest.FixtureRequest) -> Iterator[Scene]:
     """A lab of a back end."""
     with scene(request.param) as made:
