@@ -15,8 +15,9 @@ from pathlib import Path
 from calicoctl.explaining.asking import FlowQuery
 from calicoctl.explaining.asking import ask as explain
 from calicoctl.tracing import nodes, story
-from calicoctl.tracing.cause import Cause, cause_of
+from calicoctl.tracing.cause import Cause
 from calicoctl.tracing.evidence import Evidence, Traced, evidence_of, told_once
+from calicoctl.tracing.judging import cause_of
 from calicoctl.tracing.naming import Names
 from calicoctl.tracing.nodes import READY_WITHIN, Bounds, NodeWatch
 from calicoctl.tracing.story import Story

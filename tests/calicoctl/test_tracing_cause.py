@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from calicoctl.tracing.cause import cause_of
+from calicoctl.tracing.judging import cause_of
 from calicoctl.tracing.reasons import FUNCTIONS, REASONS
 from calicoctl.tracing.story import Story
 from libcalico.local.packet_trace import DESTINATION, DROPPED, NODE, SOURCE, Link, Route

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from calicoctl.tracing import text
-from calicoctl.tracing.cause import cause_of
 from calicoctl.tracing.evidence import evidence_of
+from calicoctl.tracing.judging import cause_of
 from calicoctl.tracing.naming import Names, layer, plain, without_hash
 from calicoctl.tracing.story import route_text, tell
 from libcalico.errors import MuslinError
