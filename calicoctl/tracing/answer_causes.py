@@ -19,6 +19,7 @@ from calicoctl.tracing.drop_causes import (
 from calicoctl.tracing.evidence import Evidence
 from calicoctl.tracing.rule_causes import rule_cause
 from calicoctl.tracing.story import Stage, Story
+from felix.explain.flow import protocol_name
 from libcalico.local.packet_trace import (
     DESTINATION,
     RECEIVED,
@@ -64,7 +65,8 @@ def refused(story: Story, answer: Head, owner: Callable[[str], str]) -> Iterator
         if rejecting:
             yield rule_cause(rejecting[-1], story.forward[-1])
         elif any(stage.place == DESTINATION for stage in story.forward):
-            text = f"nothing listens on {inner.protocol} port {inner.destination_port} in the pod"
+            what = f"{protocol_name(inner.protocol)} port {inner.destination_port}"
+            text = f"nothing listens on {what} in the pod"
             yield Cause("closed-port", text, traced.destination_node)
         else:
             yield Cause("rejected", f"{sender} rejects it: port unreachable", node)

@@ -78,7 +78,10 @@ class Evidence:
         timed = [(each.time, each.head) for each in self.packets]
         timed.sort(key=lambda each: each[0])
         last = timed[-1][0] if timed else 0
-        told = [(last, rule.head) for rule in self.rules if rule.head is not None]
+        # Of an error only the first bytes are told, which do not say what it is about.
+        asked = self.ready.question.protocol
+        found = [rule.head for rule in self.rules if rule.head is not None]
+        told = [(last, head) for head in found if head.protocol == asked]
         for time, head in (*timed, *told):
             if head.same not in seen:
                 seen.add(head.same)

@@ -34,7 +34,9 @@ RECEIVED, SENT, DROPPED = 1, 2, 3
 TRACEPOINTS = {RECEIVED: "netif_receive_skb", SENT: "net_dev_start_xmit", DROPPED: "kfree_skb"}
 RING = 1 << 18
 MOST_ADDRESSES = 16
-_EVENT = struct.Struct("=QQQIIIIII80s")
+COPY = 112
+"""Bytes of a packet: an error of ICMPv6, and the headers of what it is about."""
+_EVENT = struct.Struct(f"=QQQIIIIII{COPY}s")
 _SIZE = _EVENT.size
 (_TIME, _SKB, _LOCATION, _KIND, _REASON, _IFINDEX, _NETNS, _LENGTH, _IIF, _PACKET) = (
     0, 8, 16, 24, 28, 32, 36, 40, 44, 48,
@@ -51,8 +53,9 @@ class Seen:
     """A packet at one place. `time` in nanoseconds since the machine's start.
 
     `kind`: RECEIVED by a device, SENT to one, or DROPPED. `netns` is the inode of the namespace, 0
-    where the kernel had forgotten it. `packet` begins with the IP header, of which 80 bytes at most
-    are there. `reason` and `location` are of dropped ones: a number, and an address in the kernel.
+    where the kernel had forgotten it. `packet` begins with the IP header; `COPY` bytes are there,
+    and what lies behind a shorter packet is memory of the kernel. `reason` and `location` are of
+    dropped ones: a number, and an address in the kernel.
     """
 
     time: int
@@ -180,7 +183,7 @@ def program(kind: int, btf: Btf, filters: Filters, ring: int, lost: int) -> byte
     _read(p, _EVENT_AT + _PACKET, _HEAD, R9, 0)
     _match(p, addresses, protocol)
     p.label("hit")
-    _read(p, _EVENT_AT + _PACKET + _HEAD, 40, R9, _HEAD)
+    _read(p, _EVENT_AT + _PACKET + _HEAD, COPY - _HEAD, R9, _HEAD)
     _device(p, kind, btf)
     if namespaces:
         p.load(4, R1, R10, _EVENT_AT + _NETNS)

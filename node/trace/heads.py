@@ -23,12 +23,13 @@ def read(packet: bytes) -> Head | None:
     version = packet[0] >> 4 if packet else 0
     if version == 4 and len(packet) >= 20:
         length, ident, fragment, ttl, protocol = struct.unpack_from("!HHHBB", packet, 2)
+        packet = packet[: length or None]
         first = not fragment & 0x1FFF
         rest = packet[(packet[0] & 15) * 4 :] if first else b""
         return _with(4, packet[12:16], packet[16:20], protocol, rest, ttl, length, ident)
     if version == 6 and len(packet) >= 40:
         length, protocol, ttl = struct.unpack_from("!HBB", packet, 4)
-        rest = packet[40:]
+        rest = packet[40 : 40 + length if length else None]
         while protocol in _EXTENSIONS and len(rest) >= 8:
             protocol, rest = rest[0], rest[(rest[1] + 1) * 8 :]
         return _with(6, packet[8:24], packet[24:40], protocol, rest, ttl, length + 40, 0)

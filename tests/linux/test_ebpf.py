@@ -91,7 +91,7 @@ def test_other_protocols_and_addresses_are_not_seen(space: Namespace) -> None:
 def test_what_does_not_fit_is_counted(space: Namespace) -> None:
     with PacketWatch([ip_address("127.0.0.47")], UDP) as watch:
         with inside(space, socket.AF_INET, socket.SOCK_DGRAM) as sender:
-            for _ in range(packets.RING // 128):
+            for _ in range(packets.RING // packets.COPY):
                 try:
                     sender.sendto(b"x", ("127.0.0.47", 7))
                 except ConnectionRefusedError:

@@ -95,3 +95,10 @@ def test_no_bytes_are_too_much(data: bytes) -> None:
     for first in (b"\x45", b"\x60"):
         found = read(first + data)
         assert found is None or found.source
+
+
+def test_what_lies_behind_a_packet_is_none_of_it() -> None:
+    """The kernel's copy has a fixed length."""
+    for packet in (four(1, b"\x03\x00"), six(58, b"\x01\x00")):
+        head = whole(packet + four(6, tcp(2)) * 2)
+        assert (head.icmp_type, head.inner) == (-1, None)
