@@ -41,6 +41,10 @@ def refused(story: Story, answer: Head, owner: Callable[[str], str]) -> Iterator
         elif story.packet is not None and _reached(story.forward):
             text = f"{answer.source} answers with a reset: nothing listens there"
             yield Cause("closed-port", text, node)
+        for stage in story.forward:
+            if stage.packet is not None and stage.packet.reason == "NO_SOCKET":
+                text = f"node {stage.node} has no socket that listens on port {port}"
+                yield Cause("closed-port", text, stage.node)
         yield Cause("reset", f"a reset comes back in the name of {answer.source}", node)
         return
     kind, code = answer.icmp_type, answer.icmp_code

@@ -218,7 +218,10 @@ async def _watched(planned: Plan, query: TraceQuery) -> tuple[list[Evidence], li
                 )
                 continue
             words = [*command, *nodes.arguments(question, query.bounds)]
-            watches.append(await nodes.start(node, words, changed, tasks.start))
+            try:
+                watches.append(await nodes.start(node, words, changed, tasks.start))
+            except MuslinError as error:
+                missing.append(str(error))
         if not watches:
             raise MuslinError("; ".join(missing))
         await _attempt(watches, planned, query, changed)

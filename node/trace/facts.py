@@ -157,7 +157,8 @@ def _way(
         if not iif:
             # It comes from elsewhere: by the interface that leads back there, as seen from here.
             back = decide(sock, None, source)
-            iif = back.oif if not back.error else 0
+            own = back.route is not None and back.route.type == "local"
+            iif = 0 if back.error or own else back.oif
         arriving = decide(sock, source, target, iif=iif) if iif else decide(sock, None, target)
     except KernelError as error:
         missing.append(f"the route to {target}: {error}")

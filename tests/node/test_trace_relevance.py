@@ -26,7 +26,7 @@ def test_others_are_none() -> None:
     for change in (
         {"destination_port": 81, "source_port": 9},
         {"destination": "10.0.0.3", "source_port": 9},
-        {"source": "10.0.0.3", "source_port": 9},
+        {"source": "10.0.0.3", "source_port": 9, "flags": "ACK"},
         {"protocol": 17},
     ):
         assert not relevance.concerns(msgspec.structs.replace(SYN, **change))
@@ -52,3 +52,19 @@ def test_only_so_many_ports_are_remembered() -> None:
     for port in range(1, MOST_PORTS + 2):
         assert relevance.concerns(msgspec.structs.replace(SYN, source_port=port))
     assert not relevance.concerns(Head("10.0.0.1", "10.0.0.9", 6, MOST_PORTS + 1, 8080))
+
+
+def test_a_packet_whose_source_was_translated_is_known_by_itself() -> None:
+    relevance = Relevance(ASKED)
+    sent = msgspec.structs.replace(SYN, flags="SYN", same="6:SYN:1")
+    masqueraded = msgspec.structs.replace(sent, source="192.0.2.1", source_port=40000)
+    assert relevance.concerns(sent)
+    assert relevance.concerns(msgspec.structs.replace(masqueraded, destination="10.0.0.9"))
+
+
+def test_where_only_the_translated_packet_comes_first_packets_count() -> None:
+    relevance = Relevance(ASKED)
+    first = Head("192.0.2.1", "10.0.0.2", 6, 40000, 80, "SYN", same="6:SYN:1")
+    assert not relevance.concerns(Head("10.0.0.2", "192.0.2.1", 6, 80, 40000, "ACK", same="a"))
+    assert relevance.concerns(first)
+    assert relevance.concerns(Head("10.0.0.2", "192.0.2.1", 6, 80, 40000, "ACK", same="b"))
