@@ -74,9 +74,7 @@ def _nothing_left(story: Story) -> Cause:
         text = f"the source pod's own kernel refuses to send: {probe.detail}"
         return Cause("source-refuses", text, node, "see routes and links inside the pod")
     if probe is None:
-        return Cause(
-            "no-attempt", "no attempt was seen; make one within --wait SECONDS"
-        )
+        return Cause("no-attempt", "no attempt was seen; make one within --wait SECONDS")
     return Cause("not-seen", f"no packet of the attempt was seen ({probe.result})", node)
 
 
