@@ -79,18 +79,23 @@ def noted(story: Story, notes: tuple[str, ...]) -> Story:
 
 def _followed(traced: Traced) -> Head | None:
     heads = traced.forwards()
-    if traced.succeeded or not heads:
-        return next(iter(heads), None)
+    if not heads:
+        return None
+    # A watch may begin in the middle of a connection of the pod's own.
+    firsts = [h for h in heads if h.flags in ("SYN", "")] or heads
+    if traced.succeeded:
+        return next((h for h in firsts if traced.arrived(h)), firsts[0])
     answered = [h for h in traced.answers() if broken(h)]
     about = {h.inner.same for h in answered if h.inner is not None}
     named = next((h for h in heads if h.same in about), None)
-    return named or next((h for h in heads if not traced.arrived(h)), heads[0])
+    return named or next((h for h in (*firsts, *heads) if not traced.arrived(h)), firsts[0])
 
 
 def _answer(traced: Traced, packet: Head | None) -> Head | None:
     answers = traced.answers()
     if traced.succeeded:
-        return next((h for h in answers if not broken(h)), None)
+        good = [h for h in answers if not broken(h)]
+        return next((h for h in good if h.flags == "SYN+ACK"), next(iter(good), None))
     no = next((h for h in answers if broken(h)), None)
     return no or next((h for h in answers if not traced.arrived(h)), next(iter(answers), None))
 

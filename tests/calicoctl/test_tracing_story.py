@@ -163,3 +163,10 @@ def test_a_translated_connection_is_a_note() -> None:
         "node1 translates 10.0.1.1:9 > 10.96.0.1:80: answers are expected as"
         " 10.0.2.1:8080 > 10.0.1.1:9 (syn_sent)",
     )
+
+
+def test_a_connection_that_was_there_before_the_watch_is_not_the_one_that_is_told() -> None:
+    later = Head("10.0.1.1", "10.0.2.1", 6, 999, 80, "ACK", same="old")
+    old = at(0, "node", "received", "calic", later)
+    story = two([old, *LEAVES], [*ARRIVES], probe="connected")
+    assert story.packet == SYN
