@@ -69,7 +69,8 @@ def tell(traced: Traced, names: Names, missing: tuple[str, ...] = ()) -> Story:
     forward = () if packet is None else tuple(_stages(traced, packet, names, forward=True))
     back = () if answer is None else tuple(_stages(traced, answer, names, forward=False))
     lacking = (*missing, *_lacking(traced))
-    return Story(traced, packet, forward, answer, back, lacking, tuple(_translated(traced)))
+    notes = (*_translated(traced), *_counted(traced))
+    return Story(traced, packet, forward, answer, back, lacking, notes)
 
 
 def noted(story: Story, notes: tuple[str, ...]) -> Story:
@@ -200,6 +201,15 @@ def _translated(traced: Traced) -> Iterator[str]:
                     f"{node.node} translates {each.original}: answers are expected as"
                     f" {each.reply}{state}"
                 )
+
+
+def _counted(traced: Traced) -> Iterator[str]:
+    """The rules whose counts moved, of nodes that cannot tell which rules were met."""
+    for node in traced.nodes:
+        moved = [rule for rule in node.rules if rule.kind == "counted"]
+        if moved:
+            named = [f"{rule.table} {rule.chain}:{rule.number} ({rule.verdict})" for rule in moved]
+            yield f"{node.node}: rules whose counts moved meanwhile: {', '.join(named)}"
 
 
 def _lacking(traced: Traced) -> Iterator[str]:

@@ -90,6 +90,8 @@ def test_without_traced_rules_the_counts_that_moved_are_told() -> None:
     found = cause_of(two([*LEAVES[:2], drop, counted]))
     assert found.name == "rule"
     assert "filter cali-pi-x:4" in found.text
+    (note,) = two([*LEAVES[:2], drop, counted]).notes
+    assert note == "node1: rules whose counts moved meanwhile: filter cali-pi-x:4 (drop)"
 
 
 @pytest.mark.parametrize(
