@@ -118,8 +118,8 @@ async def trace(world: World, query: TraceQuery, files: Sequence[Path] = ()) -> 
     planned = plan(world, query)
     if files:
         return judged(world, query, planned, [read_file(path) for path in files], ())
-    found, missing = await _watched(planned, query)
-    return judged(world, query, planned, found, missing)
+    evidence, missing = await _watched(planned, query)
+    return judged(world, query, planned, evidence, missing)
 
 
 def read_file(path: Path) -> Evidence:
@@ -135,25 +135,25 @@ def judged(
     world: World,
     query: TraceQuery,
     planned: Plan,
-    found: Sequence[Evidence],
+    evidence: Sequence[Evidence],
     missing: Sequence[str],
 ) -> Result:
     """The story of what the nodes told, and its cause. Pure."""
     order = list(planned.questions)
-    for each in found:
+    for each in evidence:
         if each.node not in order:
             raise MuslinError(f"the trace is of node {each.node}, and this is about {order}")
     first = planned.questions[order[0]]
-    for each in found:
+    for each in evidence:
         asked = each.ready.question
         if (asked.source, asked.destination) != (first.source, first.destination):
             raise MuslinError(f"the trace of {each.node} is of another connection")
-    ordered = sorted(found, key=lambda each: order.index(each.node))
+    ordered = sorted(evidence, key=lambda each: order.index(each.node))
     traced = Traced(first, told_once(ordered), planned.source.node, planned.destination.node)
-    told = story.tell(traced, Names(world, planned.version), tuple(missing))
-    told = story.noted(told, _staged(world, query, planned))
-    cause = cause_of(told, lambda address: _owner(world, address))
-    return Result(told, cause, (planned.source.title, planned.destination.title))
+    whole = story.tell(traced, Names(world, planned.version), tuple(missing))
+    whole = story.noted(whole, _staged(world, query, planned))
+    cause = cause_of(whole, lambda address: _owner(world, address))
+    return Result(whole, cause, (planned.source.title, planned.destination.title))
 
 
 def _owner(world: World, address: str) -> str:
@@ -231,12 +231,12 @@ async def _watched(planned: Plan, query: TraceQuery) -> tuple[list[Evidence], li
                 watch.process.terminate()
         await asyncio.gather(*(w.reading for w in watches if w.reading is not None))
     missing += [watch.failure for watch in watches if watch.failure]
-    found = [
+    evidence = [
         evidence_of(watch.lines, f"node {watch.node}") for watch in watches if watch.has(Ready)
     ]
-    if not found:
+    if not evidence:
         raise MuslinError("; ".join(missing))
-    return found, missing
+    return evidence, missing
 
 
 async def _attempt(

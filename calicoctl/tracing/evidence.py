@@ -80,9 +80,9 @@ class Evidence:
         last = timed[-1][0] if timed else 0
         # Of an error only the first bytes are told, which do not say what it is about.
         asked = self.ready.question.protocol
-        found = [rule.head for rule in self.rules if rule.head is not None]
-        told = [(last, head) for head in found if head.protocol == asked]
-        for time, head in (*timed, *told):
+        shown = [rule.head for rule in self.rules if rule.head is not None]
+        by_rules = [(last, head) for head in shown if head.protocol == asked]
+        for time, head in (*timed, *by_rules):
             if head.same not in seen:
                 seen.add(head.same)
                 yield time, head
@@ -90,27 +90,27 @@ class Evidence:
 
 def evidence_of(lines: Iterable[Line], where: str) -> Evidence:
     """The lines of one node. Raises MuslinError where the first is not `ready`."""
-    found: Evidence | None = None
+    evidence: Evidence | None = None
     for line in lines:
         if isinstance(line, Ready):
-            if found is not None:
+            if evidence is not None:
                 raise MuslinError(f"{where}: two traces in one; give each a file of its own")
-            found = Evidence(line)
-        elif found is None:
+            evidence = Evidence(line)
+        elif evidence is None:
             raise MuslinError(f"{where}: a node's trace begins with its line `ready`")
         elif isinstance(line, Packet):
-            found.packets.append(line)
+            evidence.packets.append(line)
         elif isinstance(line, Rule):
-            found.rules.append(line)
+            evidence.rules.append(line)
         elif isinstance(line, Facts):
-            found.facts = line
+            evidence.facts = line
         elif isinstance(line, Probe):
-            found.probe = line
+            evidence.probe = line
         else:
-            found.end = line
-    if found is None:
+            evidence.end = line
+    if evidence is None:
         raise MuslinError(f"{where}: it holds no trace")
-    return found
+    return evidence
 
 
 @dataclass(frozen=True)
@@ -146,11 +146,11 @@ class Traced:
         ]
 
     def _heads(self) -> list[Head]:
-        found: dict[str, Head] = {}
+        evidence: dict[str, Head] = {}
         for node in self.nodes:
             for _, head in node.heads():
-                found.setdefault(head.same, head)
-        return list(found.values())
+                evidence.setdefault(head.same, head)
+        return list(evidence.values())
 
     def arrived(self, head: Head) -> bool:
         """Whether a packet came to the end that it was for, as far as the nodes see."""

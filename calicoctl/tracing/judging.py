@@ -34,8 +34,8 @@ def cause_of(story: Story, owner: Callable[[str], str] = str) -> Cause:
         return Cause("ok", _well(story))
     if story.packet is None:
         return _nothing_left(story)
-    for found in _causes(story, owner):
-        return found
+    for first in _causes(story, owner):
+        return first
     return Cause("unknown", f"the way ends unexplained; last seen: {_last_text(story.forward)}")
 
 

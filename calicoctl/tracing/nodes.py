@@ -89,7 +89,7 @@ def own_node() -> str:
 
 def ways(via: Sequence[str]) -> dict[str, list[str]]:
     """The texts NODE=COMMAND as words by node. Raises InvalidValue."""
-    found: dict[str, list[str]] = {}
+    by_node: dict[str, list[str]] = {}
     for text in via:
         node, equals, command = text.partition("=")
         try:
@@ -100,8 +100,8 @@ def ways(via: Sequence[str]) -> dict[str, list[str]]:
             ) from None
         if not equals or not node or not words:
             raise InvalidValue("--via", text, "NODE=COMMAND, such as node2='ssh root@node2'")
-        found[node] = words
-    return found
+        by_node[node] = words
+    return by_node
 
 
 def command_for(node: str, via: Mapping[str, Sequence[str]], here: str) -> list[str] | None:

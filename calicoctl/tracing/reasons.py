@@ -1,6 +1,7 @@
 """The kernel's words for dropped packets, in the words of operators.
 
-Source: include/net/dropreason-core.h of Linux. Only those that a forwarded connection may meet.
+Source: https://github.com/torvalds/linux/blob/master/include/net/dropreason-core.h. Only those
+that a forwarded connection may meet.
 Tested in tests/calicoctl/test_tracing_cause.py.
 """
 

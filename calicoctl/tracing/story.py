@@ -108,11 +108,11 @@ def _stages(traced: Traced, head: Head, names: Names, *, forward: bool) -> Itera
     for node in nodes:
         way = node.way(head.same)
         met = [names.hit(node.node, rule) for rule in node.met(head.same) if rule.number]
-        told = False
+        has_rules = False
         for each in way:
             ends_rules = each.place == NODE and each.kind in (SENT, DROPPED)
-            if ends_rules and not told:
-                told = True
+            if ends_rules and not has_rules:
+                has_rules = True
                 yield from _inside(node, met, forward)
             now = (each.head.source, each.head.destination)
             if now != addresses and each.head.inner is None:
@@ -123,7 +123,7 @@ def _stages(traced: Traced, head: Head, names: Names, *, forward: bool) -> Itera
                 micros = (each.time - last[1]) / 1000
             last = (node.ready.boot, each.time)
             yield Stage(node.node, each.place, each.kind, _place(each), micros, packet=each)
-        if not told and (met or any(each.place == NODE for each in way)):
+        if not has_rules and (met or any(each.place == NODE for each in way)):
             yield from _inside(node, met, forward)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from libcalico.errors import MuslinError
+from libcalico.errors import NO_DOCUMENT, MuslinError
 
 SOURCE, NODE, DESTINATION, UNKNOWN = "source", "node", "destination", ""
 """The network namespace of an event: the source pod's, the node's own, the destination pod's."""
@@ -197,7 +197,7 @@ def decode(text: bytes, where: str) -> Line:
     """A line. Raises MuslinError naming `where` it stands."""
     try:
         return _decoder.decode(text)
-    except msgspec.DecodeError as error:
+    except NO_DOCUMENT as error:
         raise MuslinError(f"{where}: no line of a node's trace: {error}") from None
 
 

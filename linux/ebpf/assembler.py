@@ -1,7 +1,7 @@
 """An assembler of eBPF: instructions with labels, and the bytes that the kernel takes.
 
-Source: Documentation/bpf/standardization/instruction-set.rst of Linux. Only what a program of ours
-uses is here; jumps go forward, so each program ends.
+Source: https://docs.kernel.org/bpf/standardization/instruction-set.html. Only what our programs
+use is here; jumps go forward, so each program ends.
 Tested in tests/linux/test_ebpf.py.
 """
 

@@ -2,7 +2,7 @@
 
 Problem: a program that reads `struct sk_buff` needs offsets, and these differ between kernels. The
 kernel describes its own types in /sys/kernel/btf/vmlinux.
-Source: Documentation/bpf/btf.rst of Linux.
+Source: https://docs.kernel.org/bpf/btf.html.
 Tested in tests/linux/test_ebpf.py.
 """
 
@@ -57,9 +57,9 @@ class Btf:
 
     def _named(self, name: str, kinds: tuple[int, ...]) -> int:
         """The place of the type of a name."""
-        wanted = self._texts.find(b"\0" + name.encode() + b"\0") + 1
-        if wanted:
-            head = struct.pack("<I", wanted)
+        place_of_name = self._texts.find(b"\0" + name.encode() + b"\0") + 1
+        if place_of_name:
+            head = struct.pack("<I", place_of_name)
             for place in self._places[1:]:
                 if self._types.startswith(head, place):
                     _, info, _ = _TYPE.unpack_from(self._types, place)

@@ -1,6 +1,6 @@
 """A BPF ring buffer: what programs put in, read by this process over shared memory.
 
-Source: Documentation/bpf/ringbuf.rst of Linux. A record has a header of eight bytes: its length,
+Source: https://docs.kernel.org/bpf/ringbuf.html. A record has a header of eight bytes: its length,
 with a bit for "not finished yet" and one for "thrown away".
 Tested in tests/linux/test_ebpf.py.
 """

@@ -215,14 +215,14 @@ def places(connection: Connection, family: int, table: str, chain: str) -> dict[
         answers = connection.dump(request, f"list {chain}")
     except KernelError:
         return {}
-    found: dict[int, RulePlace] = {}
+    by_handle: dict[int, RulePlace] = {}
     for _, answer in answers:
         rule = m.parse_attributes(answer, 4)
         if m.as_text(rule.get(messages.RULE_CHAIN, b"")) != chain:
             continue
         comment = _comment(rule)
-        found[_number(rule.get(messages.RULE_HANDLE))] = RulePlace(len(found) + 1, comment)
-    return found
+        by_handle[_number(rule.get(messages.RULE_HANDLE))] = RulePlace(len(by_handle) + 1, comment)
+    return by_handle
 
 
 def _comment(rule: m.Attributes) -> str:

@@ -46,9 +46,9 @@ def _answer(control: socket.socket) -> str:
 def parsed(text: str, version: int) -> tuple[str, str]:
     """Peer and time of the first route in BIRD's answer. Pure."""
     for line in text.splitlines():
-        found = re.search(r"\[(\S+) ([^\]]*?)(?: from \S+)?\]", line)
-        named = _PROTOCOL.fullmatch(found[1]) if found else None
-        if found and named:
+        origin = re.search(r"\[(\S+) ([^\]]*?)(?: from \S+)?\]", line)
+        named = _PROTOCOL.fullmatch(origin[1]) if origin else None
+        if origin and named:
             peer = named[1].replace("_", "." if version == 4 else ":")
-            return peer, found[2].strip()
+            return peer, origin[2].strip()
     return "", ""

@@ -67,14 +67,14 @@ def moved(before: str, after: str, family: Family) -> list[Rule]:
     Others than those of the traced packets may have moved them.
     """
     was = _counts(before)
-    found: list[Rule] = []
+    moved_rules: list[Rule] = []
     for (table, chain, number), (packets, text) in _counts(after).items():
         if packets <= was.get((table, chain, number), (0, ""))[0] or not chain.startswith("cali-"):
             continue
         target, comment = _TARGET.search(text), _COMMENT.search(text)
-        found.append(
+        moved_rules.append(
             Rule(
-                len(found) + 1,
+                len(moved_rules) + 1,
                 0,
                 "ip" if family == 4 else "ip6",
                 table,
@@ -87,7 +87,7 @@ def moved(before: str, after: str, family: Family) -> list[Rule]:
                 text,
             )
         )
-    return found
+    return moved_rules
 
 
 def _counts(text: str) -> dict[tuple[str, str, int], tuple[int, str]]:
@@ -95,8 +95,8 @@ def _counts(text: str) -> dict[tuple[str, str, int], tuple[int, str]]:
     for line in text.splitlines():
         if line.startswith("*"):
             table, numbers = line[1:], {}
-        if found := _LINE.fullmatch(line):
-            packets, chain, rule = found.groups()
+        if moved_rules := _LINE.fullmatch(line):
+            packets, chain, rule = moved_rules.groups()
             numbers[chain] = numbers.get(chain, 0) + 1
             counts[table, chain, numbers[chain]] = (int(packets), rule)
     return counts

@@ -22,10 +22,11 @@ from libcalico.local.packet_trace import (
     Question,
     Route,
 )
-from linux import connections, links, neighbours
+from linux import links, neighbours
 from linux.errors import KernelError
-from linux.forwarding import Decision, decide
 from linux.link_values import Link as KernelLink
+from linux.lookups import connections
+from linux.lookups.forwarding import Decision, decide
 from linux.netlink.socket import Socket
 from linux.rtnl import IPAddress
 from node.trace.announced import announced
@@ -48,15 +49,15 @@ FROM_SPEAKERS = frozenset({109, 12})
 
 def counters() -> dict[str, int]:
     """Counts of this namespace's kernel that tell of lost segments and connections."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for name in ("netstat", "snmp"):
         with suppress(OSError, ValueError):
             lines = (_NET / name).read_text().splitlines()
             for head, values in zip(lines[::2], lines[1::2], strict=True):
                 pairs = zip(head.split()[1:], values.split()[1:], strict=True)
                 kind = head.partition(":")[0]
-                found |= {f"{kind}.{k}": int(v) for k, v in pairs if k in _TELLING}
-    return found
+                counts |= {f"{kind}.{k}": int(v) for k, v in pairs if k in _TELLING}
+    return counts
 
 
 def listening(question: Question) -> bool | None:
@@ -64,12 +65,12 @@ def listening(question: Question) -> bool | None:
     name = {TCP: "tcp", UDP: "udp"}.get(question.protocol)
     if name is None or not question.port:
         return None
-    wanted = _LISTEN if question.protocol == TCP else _BOUND
+    listening_state = _LISTEN if question.protocol == TCP else _BOUND
     for file in (name, f"{name}6"):
         with suppress(OSError):
             for line in (_NET / file).read_text().splitlines()[1:]:
                 _, local, _, state = line.split()[:4]
-                if state == wanted and int(local.rpartition(":")[2], 16) == question.port:
+                if state == listening_state and int(local.rpartition(":")[2], 16) == question.port:
                     return True
     return False
 
@@ -90,14 +91,14 @@ def gather(
         every = links.dump(sock)
         forward = _way(sock, question, every, targets, missing, forward=True)
         back = _way(sock, question, every, targets, missing, forward=False)
-    told = [_link(NODE, each) for each in every if _interesting(each, question)]
+    interfaces = [_link(NODE, each) for each in every if _interesting(each, question)]
     moved: dict[str, int] = {}
     heard: bool | None = None
     for place, pod in ((SOURCE, source), (DESTINATION, destination)):
         if pod is None:
             continue
         with suppress(KernelError):
-            told += [_link(place, each) for each in pod.run(_links) if not each.loopback]
+            interfaces += [_link(place, each) for each in pod.run(_links) if not each.loopback]
     if destination is not None:
         after = destination.run(counters)
         moved = {k: v - before.get(k, 0) for k, v in after.items() if v > before.get(k, 0)}
@@ -105,7 +106,7 @@ def gather(
     return Facts(
         forward,
         back,
-        told,
+        interfaces,
         list(_connections(question, missing)),
         moved,
         _conntrack(),

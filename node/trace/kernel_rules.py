@@ -92,5 +92,5 @@ def _listed(family: str, table: str, chain: str) -> dict[int, str]:
 
 def handles(text: str) -> dict[int, str]:
     """The rules of a listing by their handles. Pure."""
-    found = re.findall(r"^\s*(.+?) # handle (\d+)$", text, re.MULTILINE)
-    return {int(handle): rule for rule, handle in found if not rule.endswith("{")}
+    listed = re.findall(r"^\s*(.+?) # handle (\d+)$", text, re.MULTILINE)
+    return {int(handle): rule for rule, handle in listed if not rule.endswith("{")}

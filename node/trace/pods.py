@@ -10,8 +10,9 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from libcalico.errors import MuslinError
-from linux import links, namespace_ids, netns
+from linux import links, netns
 from linux.closing import Closing
+from linux.lookups import namespace_ids
 from linux.netlink.socket import Socket
 
 T = TypeVar("T")
@@ -27,14 +28,14 @@ class PodNamespace(Closing):
             if link is None:
                 raise MuslinError(f"interface {interface} does not exist on this node")
             number = link.peer_netnsid
-            found = None if number is None else namespace_ids.namespace_of(sock, number)
-        if found is None:
+            namespace = None if number is None else namespace_ids.namespace_of(sock, number)
+        if namespace is None:
             raise MuslinError(
                 f"the pod's end of {interface} was not found: no process and no name in /run/netns"
                 " leads to its network namespace (run this where the runtime's are seen)"
             )
-        self._fd = found
-        self.inode = os.fstat(found).st_ino
+        self._fd = namespace
+        self.inode = os.fstat(namespace).st_ino
 
     def run(self, function: Callable[[], T]) -> T:
         """Call a function inside (linux.netns.run_in)."""

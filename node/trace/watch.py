@@ -76,7 +76,7 @@ class Watch:
     limits: Limits
     sending: probe.Sending
     out: BinaryIO = field(default_factory=lambda: sys.stdout.buffer)
-    told: int = 0
+    lines: int = 0
     cut: bool = False
 
     def run(self) -> None:
@@ -255,9 +255,9 @@ class Watch:
 
     def _tell(self, line: Line) -> None:
         if isinstance(line, (Packet, Rule)):
-            if self.told >= self.limits.count:
+            if self.lines >= self.limits.count:
                 self.cut = True
                 return
-            self.told += 1
+            self.lines += 1
         self.out.write(encode(line))
         self.out.flush()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ipaddress import ip_address
 
-from linux import connections
+from linux.lookups import connections
 from tests.support.netns import network_namespace
 from tests.support.patience import wait_for
 

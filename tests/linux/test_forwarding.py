@@ -9,7 +9,7 @@ from socket import if_nametoindex
 
 import pytest
 
-from linux.forwarding import decide
+from linux.lookups.forwarding import decide
 from linux.netlink.socket import Socket
 from tests.support.netns import Namespace, network_namespace
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 
-from linux import links, namespace_ids
+from linux import links
+from linux.lookups import namespace_ids
 from linux.netlink.socket import Socket
 from tests.support.netns import network_namespace
 
