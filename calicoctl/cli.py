@@ -48,6 +48,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "calicoctl.commands.explain.table:explain",
         "Explain why a packet is let in or dropped.",
     ),
+    "trace": (
+        "calicoctl.commands.trace:trace",
+        "Follow a connection attempt through both nodes.",
+    ),
     "policy": ("calicoctl.commands.policy.table:policy", "Foresee what policies would change."),
     "flows": ("calicoctl.commands.flows:flows", "Show what connected to what, and who decided."),
     "ipam": ("calicoctl.commands.ipam.table:ipam", "Manage IP addresses."),

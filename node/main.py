@@ -2,7 +2,8 @@
 
 `run` does both. `startup` registers the node and ends, for init containers and tests. `shutdown`
 reports that the node's network goes, for preStop hooks. `checksystem` checks whether this machine
-can be a node. `cleanup` leaves a machine that is given up as it was. Documented in docs/node.md.
+can be a node. `cleanup` leaves a machine that is given up as it was. `trace` watches one connection
+(docs/trace.md). Documented in docs/node.md.
 Tested in tests/node/test_node_process.py.
 """
 
@@ -28,6 +29,7 @@ from node.settings.environment import Settings
 from node.start import modules, own_node, redetect, tunnel_addresses
 from node.start.startup import name_of, registered_before, start_up
 from node.supervisor import Supervisor, agents
+from node.trace import command as trace
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +53,8 @@ def run(arguments: Sequence[str]) -> int:
         return _exit_status(lambda: _cleanup(chosen))
     if chosen.command == "checksystem":
         return _exit_status(lambda: checksystem.main(chosen))
+    if chosen.command == "trace":
+        return _exit_status(lambda: trace.main(chosen))
     set_name("calico-node")
     logs.configure(
         "calico-node",
@@ -216,6 +220,7 @@ def _parser() -> argparse.ArgumentParser:
     checksystem.add_arguments(
         commands.add_parser("checksystem", help="check what this machine must have to be a node")
     )
+    trace.add_arguments(commands.add_parser("trace", help="watch one connection on this node"))
     return parser
 
 

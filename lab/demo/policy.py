@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection
 
 from lab.demo import matrix, policies, wiring
 from lab.demo.matrix import Allowed
 from lab.demo.story import POD_NAMES, Story
-from lab.demo.transcript import Transcript
+from lab.demo.transcript import Transcript, expect
 from lab.pods import Pod
 
 
@@ -21,6 +22,7 @@ def check(story: Story, transcript: Transcript) -> None:
         policies.apply(story, transcript, policies.allow("frontend"))
         enforced(story, transcript)
         show(story, transcript, story.pod("db-1"))
+        traced(story, transcript)
     matrix.holds(story, transcript, matrix.everything, "after")
 
 
@@ -53,6 +55,19 @@ def by_roles(tcp: Collection[str], udp: Collection[str] = ("store",)) -> Allowed
         return source.namespace == "web" and role in tcp if protocol == "tcp" else role in udp
 
     return allowed
+
+
+def traced(story: Story, transcript: Transcript) -> None:
+    """A denied probe, followed through both nodes: the cause is named with its place."""
+    source, target = story.pod("db-2"), story.pod("db-1")
+    here, there = story.lab.machine(source.node), story.lab.machine(target.node)
+    words = ["calicoctl", "trace", source.title, target.title, "--port", "8080", "--wait", "0"]
+    via = f"{there.name}={shlex.join(there.command([]))}"
+    told = here.run([*words, "--timeout", "1", "--via", via]).stdout
+    lines = told.splitlines()
+    shown = [line for line in lines if "dropped" in line or "drops" in line or "  drop  " in line]
+    transcript.note("\n".join([f"{here.name}$ {shlex.join(words)} --via ...", *lines[:3], *shown]))
+    expect("NOT REACHED: no policy of tier default allows it" in told, f"the cause: {told}")
 
 
 def show(story: Story, transcript: Transcript, pod: Pod) -> None:

@@ -18,6 +18,10 @@ node = lazy_group(
             "calicoctl.commands.node.drops:drops",
             "Tell who denied packets on this node.",
         ),
+        "trace": (
+            "calicoctl.commands.node.trace:node_trace",
+            "Watch one connection on this node.",
+        ),
         "diags": ("calicoctl.commands.node.diags:diags", "Gather what is needed to help a node."),
         "checksystem": (
             "calicoctl.commands.node.checksystem:checksystem",

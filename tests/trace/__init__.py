@@ -1,0 +1,1 @@
+"""`calicoctl trace` on two nodes of a lab: planted causes, each of which it must name."""
