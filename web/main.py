@@ -1,0 +1,116 @@
+"""`calico-web`: the page, served. `calicoctl web` is this program.
+
+Tested in tests/web/test_main.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from libcalico.command_line import add_version, guarded
+from libcalico.errors import MuslinError
+from web.guard.listening import PORT, listening
+
+SAYS = """\
+Show the network in a browser: map, flows, policy, addresses, pods' starts, health. Read-only.
+
+The datastore is that of calicoctl: -c FILE, else the environment.
+
+examples:
+  calicoctl web                                     http://127.0.0.1:8091/
+  calicoctl web --port 0                            any free port
+  calicoctl web --status n1=/tmp/n1/status          status files of a node that lie elsewhere
+  calico-web --listen 0.0.0.0 --token-review --tls-cert tls.crt --tls-key tls.key
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    made = argparse.ArgumentParser(
+        prog="calico-web", description=SAYS, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_version(made)
+    made.add_argument("-c", "--config", metavar="FILE", help="connection settings")
+    made.add_argument("--context", default="", metavar="NAME", help="context of the kubeconfig")
+    made.add_argument("--allow-version-mismatch", action="store_true", help="whatever its version")
+    made.add_argument(
+        "--listen", default="127.0.0.1", metavar="ADDRESS", help="127.0.0.1 unless said otherwise"
+    )
+    made.add_argument(
+        "--port", type=int, default=PORT, metavar="PORT", help=f"{PORT}; 0 is any free one"
+    )
+    made.add_argument(
+        "--token-review",
+        action="store_true",
+        help="serve those only whose token the Kubernetes API takes (ClusterRole calico-web-viewer)",
+    )
+    made.add_argument("--tls-cert", default="", metavar="FILE", help="certificate to serve with")
+    made.add_argument("--tls-key", default="", metavar="FILE", help="its key")
+    made.add_argument(
+        "--name", action="append", default=[], metavar="HOST",
+        help="a host name by which browsers may ask, besides localhost; may be repeated",
+    )  # fmt: skip
+    made.add_argument(
+        "--status", action="append", default=[], metavar="NODE=FOLDER",
+        help="status files of a node; those of this machine are found; may be repeated",
+    )  # fmt: skip
+    return made
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The program; the exit code."""
+    given = parser().parse_args(arguments)
+    return guarded("calico-web", lambda: _told(given))
+
+
+def _told(given: argparse.Namespace) -> int:
+    try:
+        serve(given)
+    except MuslinError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def serve(given: argparse.Namespace) -> None:
+    """Serve as the options say, until interrupted. Raises MuslinError."""
+    from calicoctl.session import Options
+    from web import serving
+    from web.facts.keeper import Keeper
+    from web.facts.reading import Source, read
+    from web.facts.words import folders_of
+
+    where = listening(
+        given.listen,
+        given.port,
+        review=given.token_review,
+        certificate=given.tls_cert,
+        key=given.tls_key,
+        names=given.name,
+    )
+    options = Options(given.config, given.allow_version_mismatch, given.context)
+    source = Source(options, folders_of(given.status))
+    login = _login(options) if given.token_review else None
+
+    def started(url: str) -> None:
+        print(f"the page is at {url}", flush=True)
+
+    async def made() -> None:
+        keeper = Keeper(lambda: read(source))
+        await serving.serve(keeper, where, login, started)
+
+    import asyncio
+
+    asyncio.run(made())
+
+
+def _login(options: object) -> object:
+    raise MuslinError("--token-review: not yet")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
