@@ -18,7 +18,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 ROOT = Path(__file__).parent
-PROTOS = ("libcalico/datastore/etcd/proto/etcd.proto", "libcalico/cri.proto")
+PROTOS = ("libcalico/datastore/etcd/proto/etcd.proto", "libcalico/cri.proto", "flows/goldmane.proto", "flows/nodes.proto")
 EXECUTABLE_SOURCE = ROOT / "cni" / "executable" / "calico.c"
 EXECUTABLE = ROOT / "cni" / "_bin" / "calico"
 COMPILERS = (("musl-gcc",), ("cc",))

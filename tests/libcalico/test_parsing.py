@@ -18,7 +18,7 @@ from libcalico.errors import InvalidValue
 from libcalico.parsing import Address
 
 ROOT = Path(parsing.__file__).parents[1]
-ROOMS = ("bgp", "calicoctl", "cni", "controllers", "felix", "ipam", "libcalico", "node")
+ROOMS = ("bgp", "calicoctl", "cni", "controllers", "felix", "flows", "ipam", "libcalico", "node")
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ ROOMS = (
     "libcalico/datastore",
     "libcalico/conversion",
     "bgp",
+    "flows",
 )
 LEAST = 300
 """Mutants of a run over all rooms."""

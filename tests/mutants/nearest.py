@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 TOP = (
-    "linux", "libcalico", "ipam", "felix", "bgp", "cni", "controllers", "node", "calicoctl",
+    "linux", "libcalico", "ipam", "flows", "felix", "bgp", "cni", "controllers", "node", "calicoctl",
     "lab", "tests",
 )  # fmt: skip
 NAMED = re.compile(r"tests/[a-z_0-9/]+/test_[a-z_0-9]+\.py")

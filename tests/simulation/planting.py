@@ -22,7 +22,7 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent.parent
 PLANTED = Path(__file__).parent / "planted"
-ROOMS = ("linux", "libcalico", "ipam", "felix", "bgp", "cni", "controllers", "node")
+ROOMS = ("linux", "libcalico", "ipam", "flows", "felix", "bgp", "cni", "controllers", "node")
 MOST = 2000
 APPLY = ("git", "apply", "-C1")
 """How a planted bug is applied, here and where lint asks whether it can be."""
