@@ -27,6 +27,7 @@ from flows.query import (
     Text,
 )
 from flows.record import (
+    INTERVAL,
     NONE,
     Action,
     Counts,
@@ -253,7 +254,7 @@ def list_message(query: FlowQuery) -> pb.FlowListRequest:
         page_size=query.page_size,
         sort_by=[pb.SortOption(sort_by=_number(one)) for one in query.sort],
         filter=filter_message(query.filter),
-        aggregation_interval=query.interval,
+        aggregation_interval=INTERVAL,
     )
 
 
@@ -266,7 +267,6 @@ def list_of(message: pb.FlowListRequest) -> FlowQuery:
         tuple(SortBy(one.sort_by) for one in message.sort_by),
         message.page,
         message.page_size,
-        message.aggregation_interval,
     )
 
 

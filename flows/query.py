@@ -10,7 +10,7 @@ from enum import IntEnum
 
 import msgspec
 
-from flows.record import INTERVAL, Action, Flow, Hit, PolicyKind, Reporter
+from flows.record import Action, Flow, Hit, PolicyKind, Reporter
 
 
 class SortBy(IntEnum):
@@ -95,7 +95,8 @@ class Filter(msgspec.Struct, frozen=True):
 
 
 class FlowQuery(msgspec.Struct, frozen=True):
-    """A list of flows; `page` counts from 0, a `page_size` of 0 is everything."""
+    """A list of flows, each key once for the whole span; `page` counts from 0, a `page_size` of 0
+    is everything."""
 
     start: int = 0
     end: int = 0
@@ -103,7 +104,6 @@ class FlowQuery(msgspec.Struct, frozen=True):
     sort: tuple[SortBy, ...] = ()
     page: int = 0
     page_size: int = 0
-    interval: int = INTERVAL
 
 
 class HintQuery(msgspec.Struct, frozen=True):

@@ -58,7 +58,7 @@ def test_a_flow_survives_the_wire(flow: Flow) -> None:
 @settings(max_examples=examples(100), deadline=None)
 @given(filters, times, times, st.sampled_from(SortBy))
 def test_a_list_survives_the_wire(chosen: Filter, start: int, end: int, sort: SortBy) -> None:
-    asked = FlowQuery(start, end, chosen, (sort,), 3, 100, 30)
+    asked = FlowQuery(start, end, chosen, (sort,), 3, 100)
     sent = messages.list_message(asked).SerializeToString()
     assert messages.list_of(pb.FlowListRequest.FromString(sent)) == asked
 
