@@ -6,12 +6,19 @@ Tested in tests/web/test_main.py.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from libcalico.command_line import add_version, guarded
-from libcalico.errors import MuslinError
-from web.guard.listening import PORT, listening
+from libcalico.errors import InvalidValue, MuslinError
+from web.guard.listening import PORT, Listening, listening
+
+if TYPE_CHECKING:
+    from calicoctl.session import Options
+    from flows.place import Place
+    from web.facts.reading import Source
 
 SAYS = """\
 Show the network in a browser: map, flows, policy, addresses, pods' starts, health. Read-only.
@@ -44,7 +51,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--token-review",
         action="store_true",
-        help="serve those only whose token the Kubernetes API takes (ClusterRole calico-web-viewer)",
+        help="ask for a token of Kubernetes that has the ClusterRole calico-web-viewer",
     )
     made.add_argument("--tls-cert", default="", metavar="FILE", help="certificate to serve with")
     made.add_argument("--tls-key", default="", metavar="FILE", help="its key")
@@ -56,6 +63,14 @@ def parser() -> argparse.ArgumentParser:
         "--status", action="append", default=[], metavar="NODE=FOLDER",
         help="status files of a node; those of this machine are found; may be repeated",
     )  # fmt: skip
+    made.add_argument(
+        "--aggregator", default="", metavar="HOST:PORT",
+        help="calico-goldmane: flows, and the words of all nodes",
+    )  # fmt: skip
+    for name, what in (("ca", "CA"), ("cert", "our certificate"), ("key", "its key")):
+        made.add_argument(
+            f"--aggregator-{name}", default="", metavar="FILE", help=f"{what} for the aggregator"
+        )
     return made
 
 
@@ -79,9 +94,7 @@ def _told(given: argparse.Namespace) -> int:
 def serve(given: argparse.Namespace) -> None:
     """Serve as the options say, until interrupted. Raises MuslinError."""
     from calicoctl.session import Options
-    from web import serving
-    from web.facts.keeper import Keeper
-    from web.facts.reading import Source, read
+    from web.facts.reading import Source
     from web.facts.words import folders_of
 
     where = listening(
@@ -94,22 +107,57 @@ def serve(given: argparse.Namespace) -> None:
     )
     options = Options(given.config, given.allow_version_mismatch, given.context)
     source = Source(options, folders_of(given.status))
-    login = _login(options) if given.token_review else None
+    place = _place(given)
 
     def started(url: str) -> None:
         print(f"the page is at {url}", flush=True)
 
-    async def made() -> None:
-        keeper = Keeper(lambda: read(source))
-        await serving.serve(keeper, where, login, started)
-
-    import asyncio
-
-    asyncio.run(made())
+    asyncio.run(_serve(source, place, where, options if given.token_review else None, started))
 
 
-def _login(options: object) -> object:
-    raise MuslinError("--token-review: not yet")
+async def _serve(
+    source: Source,
+    place: Place | None,
+    where: Listening,
+    reviewing: Options | None,
+    started: Callable[[str], None],
+) -> None:
+    from web import serving
+    from web.facts.asking import Asking
+    from web.facts.keeper import Keeper
+    from web.facts.reading import read
+
+    asking = Asking(place)
+    keeper = Keeper(lambda: read(source), asking.enrich)
+    if reviewing is None:
+        await serving.serve(keeper, asking, where, None, started)
+        return
+    from web.guard.login import Login
+    from web.guard.reviews import Reviews, reviewer
+
+    client = reviewer(reviewing)
+    try:
+        login = Login(Reviews(client).verdict)
+        await serving.serve(keeper, asking, where, login, started)
+    finally:
+        await client.close()
+
+
+def _place(given: argparse.Namespace) -> Place | None:
+    """Where the aggregator is; None without `--aggregator`. Raises InvalidValue."""
+    files = (given.aggregator_ca, given.aggregator_cert, given.aggregator_key)
+    if not given.aggregator:
+        if any(files):
+            raise InvalidValue("--aggregator", "", "HOST:PORT belongs to its certificates")
+        return None
+    from flows.place import Place
+
+    host, colon, port = given.aggregator.rpartition(":")
+    if not (host and colon and port.isdigit()):
+        raise InvalidValue("--aggregator", given.aggregator, "HOST:PORT")
+    place = Place(given.aggregator, *files)
+    _ = place.encrypted  # names the file that lacks
+    return place
 
 
 if __name__ == "__main__":

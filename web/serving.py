@@ -12,6 +12,7 @@ from pathlib import Path
 
 from libcalico.errors import MuslinError
 from libcalico.process import tasks
+from web.facts.asking import Asking
 from web.facts.keeper import Keeper
 from web.guard.gate import App, Gate
 from web.guard.listening import Listening
@@ -20,7 +21,7 @@ from web.guard.login import Login
 STYLE = Path(__file__).parent / "pages" / "web.css"
 
 
-def application(keeper: Keeper, where: Listening, login: Login | None) -> App:
+def application(keeper: Keeper, asking: Asking, where: Listening, login: Login | None) -> App:
     """The whole application. Imports NiceGUI; raises MuslinError where that is not installed."""
     # NiceGUI keeps state of its users below the working directory otherwise.
     os.environ.setdefault("NICEGUI_STORAGE_PATH", os.devnull)
@@ -42,7 +43,7 @@ def application(keeper: Keeper, where: Listening, login: Login | None) -> App:
         return FileResponse(STYLE, media_type="text/css")
 
     app.get("/muslin/web.css")(style)
-    register(keeper)
+    register(keeper, asking)
     ui.add_head_html('<link rel="stylesheet" href="/muslin/web.css">', shared=True)
     ui.run_with(
         app,
@@ -54,17 +55,22 @@ def application(keeper: Keeper, where: Listening, login: Login | None) -> App:
         reconnect_timeout=10.0,
         show_welcome_message=False,
     )
-    return GZipMiddleware(Gate(app, where, login), minimum_size=1000, compresslevel=5)
+    whole: App = GZipMiddleware(Gate(app, where, login), minimum_size=1000, compresslevel=5)
+    return whole
 
 
 async def serve(
-    keeper: Keeper, where: Listening, login: Login | None, started: Callable[[str], None]
+    keeper: Keeper,
+    asking: Asking,
+    where: Listening,
+    login: Login | None,
+    started: Callable[[str], None],
 ) -> None:
     """Serve until a signal comes. Raises MuslinError where the address is taken.
 
     `started` gets the address to look at once requests are taken.
     """
-    app = application(keeper, where, login)
+    app = application(keeper, asking, where, login)
     import uvicorn
 
     bound = _bound(where)
@@ -100,4 +106,3 @@ def _bound(where: Listening) -> socket.socket:
             " --port chooses another one"
         ) from None
     return bound
-

@@ -27,7 +27,7 @@ from libcalico.model.resources.nodestatus import CalicoNodeStatus
 from tests.support.etcd import Etcd
 from tests.support.explain_world import DB, TIER, document, pod, profile
 from web.facts.facts import Facts
-from web.facts.reading import _view
+from web.facts.reading import view_of
 from web.facts.sessions import sessions_of
 from web.facts.words import FILES, Word, of_documents
 
@@ -55,8 +55,13 @@ def status(name: str, **peers: str) -> Document:
          "since": "2026-11-27T10:00:00Z"}
         for address, state in peers.items()
     ]  # fmt: skip
-    route = {"type": "FIB", "destination": "10.65.1.0/26", "gateway": "10.99.0.1",
-             "interface": "eth0", "learnedFrom": {"sourceType": "BGPPeer", "peerIP": "10.99.0.1"}}
+    route = {
+        "type": "FIB",
+        "destination": "10.65.1.0/26",
+        "gateway": "10.99.0.1",
+        "interface": "eth0",
+        "learnedFrom": {"sourceType": "BGPPeer", "peerIP": "10.99.0.1"},
+    }
     made["status"] = {
         "lastUpdated": now_text(),
         "bgp": {"peersV4": listed},
@@ -130,7 +135,7 @@ def block(cidr: str, owner: str, ordinals: list[int]) -> Block:
         affinity=f"host:{owner}",
         allocations=[0 if number in ordinals else None for number in range(size)],
         unallocated=[number for number in range(size) if number not in ordinals],
-        attributes=[Attribute(f"h-{owner}", {"node": owner})] if ordinals else [],
+        attributes=[Attribute(None, {"node": owner})] if ordinals else [],
     )
 
 
@@ -162,9 +167,22 @@ def store(etcd: Etcd, made: list[Change] | None = None) -> None:
 def documents_of_n2(**more: str) -> dict[str, Document]:
     """What the processes of n2 say: the router of the rack refuses the session."""
     writer = {"time": now_text(), "pid": 1, "pid_namespace": ELSEWHERE}
-    up = {"address": "10.99.0.1", "type": "node specific", "node": "n1", "state": "up",
-          "since": "2026-11-27T10:00:00Z", "info": "Established", "cause": "", "seen": "",
-          "fix": "", "asn": 64512, "received": 3, "sent": 1, "refused": 0, "refused_paths": {}}
+    up = {
+        "address": "10.99.0.1",
+        "type": "node specific",
+        "node": "n1",
+        "state": "up",
+        "since": "2026-11-27T10:00:00Z",
+        "info": "Established",
+        "cause": "",
+        "seen": "",
+        "fix": "",
+        "asn": 64512,
+        "received": 3,
+        "sent": 1,
+        "refused": 0,
+        "refused_paths": {},
+    }
     refused = {
         **up, "address": "10.99.0.254", "node": "", "state": "start", "info": "Connect",
         "asn": 64500, "cause": "refused", "seen": "10.99.0.254 port 179 refuses connections",
@@ -210,7 +228,7 @@ def facts(*more: Document, words: Mapping[str, Word] | None = None) -> Facts:
         defaults.apply_defaults(resource_from_tree(dict(one), strict=True)) for one in more
     ]
     world = World({key_of(one): one for one in found})
-    view = _view(world, found)
+    view = view_of(world, found)
     users = {
         address: (User(f"Workload({key.namespace}/{key.name})", value.spec.node),)
         for key, value in world.of("WorkloadEndpoint")

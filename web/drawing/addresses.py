@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from web.drawing.markup import Content, Html, address, joined, notice, table, tag
 from web.views.addresses import BlockCell, BlockView, PoolGrid
+from web.views.state import counted
 
 MOST_PROBLEMS = 200
 
@@ -16,7 +17,9 @@ def addresses(
     """All pools, the block that was chosen, and problems that lie in no block."""
     parts: list[Content] = [_legend()]
     if not grids:
-        parts.append(notice("missing", "There is no IP pool: calicoctl apply one, or init the CNI."))
+        parts.append(
+            notice("missing", "There is no IP pool: calicoctl apply one, or init the CNI.")
+        )
     if block is not None:
         parts.append(_block(block))
     parts += [_pool(grid, block) for grid in grids]
@@ -39,11 +42,13 @@ def _pool(grid: PoolGrid, chosen: BlockView | None) -> Html:
     title = f"{grid.name} {grid.cidr}".strip()
     words = (
         f"{grid.share} used: {grid.used} of {grid.capacity} addresses, {grid.free} free;"
-        f" {len(grid.blocks)} blocks, {grid.unclaimed} more fit; {grid.settings}"
+        f" {counted(len(grid.blocks), 'block')}, {grid.unclaimed} more fit; {grid.settings}"
     )
     if grid.problems:
-        words += f"; {len(grid.problems)} problems"
-    cells = [_cell(cell, chosen is not None and chosen.cell.cidr == cell.cidr) for cell in grid.blocks]
+        words += f"; {counted(len(grid.problems), 'problem')}"
+    cells = [
+        _cell(cell, chosen is not None and chosen.cell.cidr == cell.cidr) for cell in grid.blocks
+    ]
     parts: list[Content] = [tag("h2", title), tag("p", words, class_="summary")]
     parts.append(tag("div", *cells, class_="grid", role="list", aria_label=f"blocks of {title}"))
     if grid.problems:

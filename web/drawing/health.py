@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from web.drawing.markup import Content, Html, badge, joined, link, notice, table, tag
 from web.views.health import Health, Severity
+from web.views.state import counted
 
 
 def health(shown: Health) -> Html:
     """Findings worst first, what is not known, events."""
     counts = [
-        badge(one.sign, f"{shown.count(one)} {one.word}s", f"severity-{one.word}")
+        badge(one.sign, counted(shown.count(one), one.word), f"severity-{one.word}")
         for one in sorted(Severity, reverse=True)
     ]
     rows: list[list[Content]] = [

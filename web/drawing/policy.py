@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from web.drawing.markup import Content, Html, address, choices, entry, form, joined, notice, table, tag
+from web.drawing.markup import (
+    Content,
+    Html,
+    address,
+    choices,
+    entry,
+    form,
+    joined,
+    notice,
+    table,
+    tag,
+)
 from web.views.matrix import Asked, Cell, Decision, Matrix
 from web.views.plan import Change, PlanView
 

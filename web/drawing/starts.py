@@ -32,7 +32,9 @@ def starts(shown: Starts, command: str, node: str) -> Html:
     ]
     headings = ("Stage", "Calls", "p50 ms", "p99 ms", "Worst ms")
     parts.append(table(f"Stages of {command}", headings, rows))
-    parts.append(tag("h3", f"Calls, slowest first ({min(len(shown.calls), MOST)} of {len(shown.calls)})"))
+    parts.append(
+        tag("h3", f"Calls, slowest first ({min(len(shown.calls), MOST)} of {len(shown.calls)})")
+    )
     parts.append(_bars(shown.calls[:MOST]))
     return joined(parts)
 
@@ -51,7 +53,15 @@ def _bars(calls: Sequence[Start]) -> Html:
             width = value * scale
             title = tag("title", f"{name}: {value:.2f} ms")
             css = f"stage hue-{names.index(name) % 12}"
-            bar = tag("rect", title, x=f"{x:.1f}", y=y + 3, width=f"{max(width, 1):.1f}", height=18, class_=css)
+            bar = tag(
+                "rect",
+                title,
+                x=f"{x:.1f}",
+                y=y + 3,
+                width=f"{max(width, 1):.1f}",
+                height=18,
+                class_=css,
+            )
             drawn.append(bar)
             if width >= NARROWEST:
                 drawn.append(tag("text", name, x=f"{x + 4:.1f}", y=y + 16, class_="stage-name"))

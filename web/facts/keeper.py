@@ -10,11 +10,11 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from libcalico.errors import MuslinError
+from web.cleaning import cleaned
 from web.facts.facts import Facts
-from web.guard.secrets import cleaned
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class Keeper:
         self._read, self._enrich, self._clock = read, enrich, clock
         self._asked = float("-inf")
         self._wake = asyncio.Event()
-        self._views: dict[object, asyncio.Future[object]] = {}
+        self._views: dict[object, asyncio.Future[Any]] = {}
         self.facts: Facts | None = None
         self.version = 0
         self.error = ""
@@ -84,11 +84,9 @@ class Keeper:
         """
         facts = self.facts
         assert facts is not None
-        known = self._views.get(key)
-        if known is None:
+        if key not in self._views:
             if len(self._views) >= KEPT:
                 self._views.clear()
-            known = asyncio.ensure_future(asyncio.to_thread(make, facts))
-            self._views[key] = known
-        made: T = await asyncio.shield(known)  # type: ignore[assignment]
+            self._views[key] = asyncio.ensure_future(asyncio.to_thread(make, facts))
+        made: T = await asyncio.shield(self._views[key])
         return made

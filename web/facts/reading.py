@@ -23,6 +23,7 @@ from libcalico.model.kinds import Resource, key_of
 from libcalico.model.resources.cluster import ClusterInformationSpec
 from libcalico.model.resources.nodestatus import CalicoNodeStatus
 from libcalico.process import unlooped
+from web.cleaning import cleaned
 from web.facts.facts import Facts
 from web.facts.readonly import ReadOnly
 from web.facts.sessions import sessions_of
@@ -58,7 +59,7 @@ async def _read(source: Source) -> Facts:
             # A living cluster changes while it is read: what was there twice is there.
             snapshot = await snapshots.read(store)
             report = checks.confirmed(report, checks.check(snapshot))
-    view = _view(world, extra)
+    view = view_of(world, extra)
     now = datetime.now(UTC)
     return Facts(
         at=now,
@@ -71,7 +72,9 @@ async def _read(source: Source) -> Facts:
         statuses=_statuses(extra),
         words=of_folders(source.folders, now),
         cluster=information.value.spec if information else ClusterInformationSpec(),
-        unreadable=(*world.unreadable, *unreadable, *_unusable(view)),
+        unreadable=tuple(
+            str(cleaned(text)) for text in (*world.unreadable, *unreadable, *_unusable(view))
+        ),
     )
 
 
@@ -85,7 +88,7 @@ async def _listed(store: Datastore, kinds: tuple[str, ...]) -> tuple[list[Resour
     return found, unreadable
 
 
-def _view(world: World, extra: list[Resource]) -> ClusterView:
+def view_of(world: World, extra: list[Resource]) -> ClusterView:
     view = ClusterView("")
     for key, value in world.of("Node"):
         view.apply(key, value)

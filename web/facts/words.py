@@ -14,6 +14,7 @@ from calicoctl.node import processes
 from calicoctl.node.processes import Process
 from libcalico.errors import InvalidValue
 from libcalico.process import paths, status_file
+from web.cleaning import cleaned_document
 
 ROOMS = ("felix", "bgp", "cni")
 FILES = "status files"
@@ -52,7 +53,8 @@ def of_documents(
 ) -> Word:
     """The word of a node from its status documents by room (`felix`, `bgp`, `cni`)."""
     felix, bgp, cni = (
-        processes.judged(f"calico-{room}", documents.get(room), now) for room in ROOMS
+        processes.judged(f"calico-{room}", cleaned_document(documents.get(room)), now)
+        for room in ROOMS
     )
     return Word(node, felix, bgp, cni, source)
 

@@ -38,7 +38,9 @@ class Gate:
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
-        given = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        given = {
+            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
+        }
         refusal = self._refusal(scope, given)
         if refusal:
             await _refuse(scope, send, *refusal)
@@ -79,7 +81,7 @@ def _guarded(send: Send) -> Send:
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
             fixed = [one for one in message.get("headers", []) if one[0].lower() != b"server"]
-            started = {**message, "headers": [*fixed, *headers(nonce)]}
+            started: Message = {**message, "headers": [*fixed, *headers(nonce)]}
             kind = dict(fixed).get(b"content-type", b"")
             if kind.startswith(b"text/html"):
                 held.append(started)

@@ -109,7 +109,9 @@ class Login:
             await _html(send, status, form(refusal))
             return
         secure = "; Secure" if scope.get("scheme") == "https" else ""
-        cookie = f"{COOKIE}={secret}; Path=/; HttpOnly; SameSite=Strict{secure}; Max-Age={LASTS:.0f}"
+        cookie = (
+            f"{COOKIE}={secret}; Path=/; HttpOnly; SameSite=Strict{secure}; Max-Age={LASTS:.0f}"
+        )
         given = [(b"location", b"/"), (b"set-cookie", cookie.encode()), (b"content-length", b"0")]
         await send({"type": "http.response.start", "status": 303, "headers": given})
         await send({"type": "http.response.body", "body": b""})
@@ -164,7 +166,9 @@ def form(refusal: str) -> str:
     return f"<!doctype html><html lang=en><head>{head}</head><body>{inner}</body></html>"
 
 
-async def _html(send: Callable[[dict[str, object]], Awaitable[None]], status: int, text: str) -> None:
+async def _html(
+    send: Callable[[dict[str, object]], Awaitable[None]], status: int, text: str
+) -> None:
     body = text.encode()
     given = [
         (b"content-type", b"text/html; charset=utf-8"),

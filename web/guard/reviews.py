@@ -8,11 +8,15 @@ SubjectAccessReview (authorization.k8s.io/v1). Tested in tests/web/test_reviews.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, replace
 
 import msgspec
 
+from calicoctl.session import Options
+from libcalico import apiconfig
 from libcalico.errors import NO_DOCUMENT, MuslinError
+from libcalico.kubernetes import access
 from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.errors import KubernetesError
 
@@ -47,6 +51,17 @@ class Verdict:
 
     user: str
     refusal: str
+
+
+def reviewer(options: Options) -> Client:
+    """A client of the Kubernetes API of these settings. Raises MuslinError where there is none."""
+    config = apiconfig.load(options.config, os.environ)
+    if options.context:
+        config = replace(config, k8s_context=options.context)
+    try:
+        return Client(access.find(config, os.environ), timeout=10.0)
+    except KubernetesError as problem:
+        raise MuslinError(f"--token-review: {problem}") from None
 
 
 class Reviews:

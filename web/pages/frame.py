@@ -32,7 +32,9 @@ def bar(current: View) -> Html:
         for each in VIEWS
     ]
     skip = tag("a", "To the view", href="#view", class_="skip")
-    return joined([skip, tag("nav", tag("strong", "Muslin"), *links, class_="bar", aria_label="views")])
+    return joined(
+        [skip, tag("nav", tag("strong", "Muslin"), *links, class_="bar", aria_label="views")]
+    )
 
 
 def around(current: View) -> None:
@@ -53,7 +55,9 @@ def around(current: View) -> None:
     ui.html(bar(current), sanitize=False)
     with ui.element("div").classes("bar"):
         ui.html(
-            Html("Keys 1 to 6 change the view, d changes light and dark."), sanitize=False, tag="span"
+            Html("Keys 1 to 6 change the view, d changes light and dark."),
+            sanitize=False,
+            tag="span",
         ).classes("quiet")
         ui.button("Light / dark", on_click=lambda: dark.set_value(not dark.value)).props(
             "flat dense no-caps aria-label='change light and dark'"

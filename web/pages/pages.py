@@ -6,26 +6,31 @@ Driven by a browser in tests/web/test_browser.py.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from nicegui import ui
 from starlette.requests import Request
 
+from libcalico.errors import InvalidValue
+from web.drawing import flows as flow_drawing
 from web.drawing import policy as policy_drawing
+from web.drawing.markup import Html, notice, tag
+from web.facts.asking import Asking
 from web.facts.keeper import Keeper
-from web.drawing.markup import Html
-from web.pages.frame import live
+from web.pages.frame import around, live
 from web.pages.shown import VIEWS, View, taken
+from web.views.flows import flow_view, query_of
 from web.views.plan import plan_view
 
+FLOW_TICK = 5.0
 PATIENCE = 30.0
 """Seconds until NiceGUI gives up on a page; views are bounded long before."""
 
 
-def register(keeper: Keeper) -> None:
+def register(keeper: Keeper, asking: Asking) -> None:
     """Register every view, and the map as the first page."""
     for view in VIEWS:
-        made = _page(keeper, view)
+        made = _flows(keeper, asking, view) if view.path == "/flows" else _page(keeper, view)
         ui.page(view.path, title=f"{view.title} · Muslin", response_timeout=PATIENCE)(made)
     first = _page(keeper, VIEWS[0])
     ui.page("/", title="Map · Muslin", response_timeout=PATIENCE)(first)
@@ -38,6 +43,41 @@ def _page(keeper: Keeper, view: View) -> Callable[[Request], Awaitable[None]]:
         await live(keeper, view, query, extra)
 
     return page
+
+
+def _flows(keeper: Keeper, asking: Asking, view: View) -> Callable[[Request], Awaitable[None]]:
+    """Flows are asked of the aggregator by each page that is open, filtered there."""
+
+    async def page(request: Request) -> None:
+        given = taken(view, dict(request.query_params))
+        around(view)
+        with ui.element("main").props("id=view tabindex=-1").classes("view"):
+            ui.html(tag("h1", view.title), sanitize=False)
+            ui.html(flow_drawing.filters(given), sanitize=False)
+            shown = ui.html("", sanitize=False)
+
+        async def refresh() -> None:
+            keeper.touch()
+            content = await flow_content(asking, given)
+            if shown.content != content:
+                shown.set_content(content)
+
+        await refresh()
+        ui.timer(FLOW_TICK, refresh)
+
+    return page
+
+
+async def flow_content(asking: Asking, given: Mapping[str, str]) -> Html:
+    """The flows that a query asks for, or what is wrong with it or with the aggregator."""
+    try:
+        query = query_of(given)
+    except InvalidValue as problem:
+        return notice("error", str(problem))
+    listing, missing = await asking.flows(query)
+    if listing is None:
+        return notice("error" if asking.there else "missing", missing)
+    return flow_drawing.flows(flow_view(listing))
 
 
 def _paste(keeper: Keeper) -> None:

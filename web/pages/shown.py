@@ -19,6 +19,7 @@ from web.drawing import starts as start_drawing
 from web.drawing.markup import Html, entry, form, joined, notice
 from web.facts.facts import Facts
 from web.views.addresses import block_view, other_problems, pools
+from web.views.flows import NAMES as FLOW_NAMES
 from web.views.health import health
 from web.views.matrix import NAMESPACE, Asked, labels_of, matrix
 from web.views.network import network, rack_label
@@ -54,7 +55,10 @@ def policy_view(facts: Facts, query: Query) -> Html:
         made = matrix(facts.world, asked, lambda: time.monotonic() > end)
     except InvalidValue as problem:
         return joined(
-            [policy_drawing.questions(Asked(), labels_of(facts.world)), notice("error", str(problem))]
+            [
+                policy_drawing.questions(Asked(), labels_of(facts.world)),
+                notice("error", str(problem)),
+            ]
         )
     chosen = None
     if "source" in query and "destination" in query:
@@ -125,7 +129,7 @@ class View:
 
 VIEWS = (
     View("/map", "Map", "1", map_view, frozenset({"node", "by"})),
-    View("/flows", "Flows", "2", None, frozenset()),
+    View("/flows", "Flows", "2", None, FLOW_NAMES),
     View(
         "/policy", "Policy", "3", policy_view,
         frozenset({"by", "protocol", "port", "version", "source", "destination"}),

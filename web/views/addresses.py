@@ -14,6 +14,7 @@ from ipam.admin.findings import Finding
 from ipam.admin.usage import ORPHANS, BlockUsage, PoolUsage, summarize
 from libcalico.model.keys import IPNetwork
 from web.facts.facts import Facts
+from web.views.state import counted
 
 FILLS = "·▁▂▃▄▅▆▇█"
 """Use in eighths as a sign; the last one is full."""
@@ -42,7 +43,7 @@ class BlockCell:
         if self.reserved:
             words += f", {self.reserved} reserved"
         if self.problems:
-            words += f"; {len(self.problems)} problems: {self.problems[0]}"
+            words += f"; {counted(len(self.problems), 'problem')}: {self.problems[0]}"
         return words
 
 

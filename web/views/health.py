@@ -48,7 +48,7 @@ class Severity(IntEnum):
     @property
     def sign(self) -> str:
         """A sign of a shape of its own."""
-        return {Severity.NOTE: "ⓘ", Severity.WARNING: "▲", Severity.PROBLEM: "✕"}[self]
+        return {Severity.NOTE: "○", Severity.WARNING: "▲", Severity.PROBLEM: "✕"}[self]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from calicoctl.diags.secret_text import without_secrets
 from felix.calc.endpoints import from_resource
 from felix.calc.labels import workload_labels
 from felix.calc.policy import PolicyEngine
 from felix.calc.policy.facts import labels_to_apply
-from felix.calc.policy_model import EndpointPolicy
+from felix.calc.policy_model import EndpointPolicy, ResolvedRule
 from felix.explain.ends import End, What
 from felix.explain.flow import Kind, Packet, kind_of, read_protocol
 from felix.explain.matching import Matcher
@@ -107,7 +108,9 @@ class Asked:
 
 def labels_of(world: World) -> list[str]:
     """The axes that a matrix may have: the namespace, and each label of a pod."""
-    names = {name for key, value in world.of("WorkloadEndpoint") for name in _own(world, key, value)}
+    names = {
+        name for key, value in world.of("WorkloadEndpoint") for name in _own(world, key, value)
+    }
     return [NAMESPACE, *sorted(names)]
 
 
@@ -138,7 +141,7 @@ def _served(world: World) -> tuple[list[ResourceKey], list[str]]:
     return keys, [f"{refused} endpoints cannot be served and are left out"] if refused else []
 
 
-def _rules(engine: PolicyEngine) -> Iterable[object]:
+def _rules(engine: PolicyEngine) -> Iterable[ResolvedRule]:
     for policy in (*engine.policies.values(), *engine.profiles.values()):
         yield from policy.ingress
         yield from policy.egress
@@ -305,7 +308,7 @@ class _Asker:
             stored = self._world.objects.get(ruling.policy)
             origin = written(ruling.policy, stored, ruling.rule, ingress=ingress)
             if origin is not None:
-                number, rule = origin[0], rule_text(origin[1])
+                number, rule = origin[0], without_secrets(rule_text(origin[1]))
         return f"{direction}: {decided_by(Judgement(station, None, number, rule))}", rule
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from calicoctl.routing.topology import Place
 from web.facts.facts import Facts
 from web.views.sessions import Session, sessions
-from web.views.state import State, of_many
+from web.views.state import State, counted, of_many
 
 RACK_LABELS = ("rack", "topology.kubernetes.io/rack", "topology.kubernetes.io/zone")
 """Labels of a Node that say where it stands, the first that any node has."""
@@ -107,7 +107,9 @@ def _tile(facts: Facts, name: str, held: Sequence[Session], place: Place | None)
     state = of_many([one.state for one in held])
     word = facts.words.get(name)
     counts = Counter(one.state for one in held)
-    parts = [f"{counts[State.UP]} of {len(held)} sessions up"] if held else ["no session"]
+    parts = (
+        [f"{counts[State.UP]} of {counted(len(held), 'session')} up"] if held else ["no session"]
+    )
     if counts[State.UNKNOWN]:
         parts.append(f"{counts[State.UNKNOWN]} not known")
     if word is not None:
@@ -116,7 +118,7 @@ def _tile(facts: Facts, name: str, held: Sequence[Session], place: Place | None)
             state = max(state, State.WARNING, key=lambda one: one.rank)
             parts.append(f"not running: {', '.join(silent)}")
         elif word.conditions:
-            parts.append(f"{len(word.conditions)} conditions")
+            parts.append(counted(len(word.conditions), "condition"))
             state = max(state, State.WARNING, key=lambda one: one.rank)
     if place is not None:
         parts.append(f"AS {place.asn}")
@@ -139,7 +141,9 @@ def _other(place: Place, lines: Sequence[Line]) -> Tile:
     states = [line.state for line in lines if line.far == place.name]
     state = of_many(states)
     up = sum(one is State.UP for one in states)
-    text = f"{place.name}: {state.word}; AS {place.asn}, {up} of {len(states)} sessions up"
+    text = (
+        f"{place.name}: {state.word}; AS {place.asn}, {up} of {counted(len(states), 'session')} up"
+    )
     down = sum(one is State.DOWN for one in states)
     return Tile(place.name, state, text, False, place.reflector, place.draining, down)
 

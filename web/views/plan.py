@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from calicoctl.checked import planned_resources
+from calicoctl.diags.secret_text import without_secrets
 from calicoctl.documents import load_text
 from calicoctl.explaining import planning
 from felix.explain.plan_labels import LabelClass
@@ -44,7 +45,9 @@ class PlanView:
     error: str = ""
 
 
-def plan_view(world: World, text: str, *, delete: bool = False, seconds: float = SECONDS) -> PlanView:
+def plan_view(
+    world: World, text: str, *, delete: bool = False, seconds: float = SECONDS
+) -> PlanView:
     """The plan of storing (or deleting) what `text` holds, YAML or JSON."""
     if not text.strip():
         return PlanView(error="Paste a policy: YAML or JSON, one document or several.")
@@ -57,7 +60,7 @@ def plan_view(world: World, text: str, *, delete: bool = False, seconds: float =
         resources = planned_resources(documents, "default")
         made = planning.plan_of(world, resources, delete=delete, timeout=seconds)
     except MuslinError as problem:
-        return PlanView(error=str(problem))
+        return PlanView(error=without_secrets(str(problem)))
     report = made.report
     changes = tuple(
         Change(

@@ -51,3 +51,8 @@ def of_many(states: list[State]) -> State:
     if down or State.WARNING in known:
         return State.WARNING
     return State.UP if len(known) == len(states) else State.UNKNOWN
+
+
+def counted(number: int, word: str) -> str:
+    """`1 problem`, `2 problems`."""
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"

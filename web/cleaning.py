@@ -5,7 +5,7 @@ same: a condition repeats an endpoint's URL with a login, an annotation of a rul
 
 Invariants:
   WEB-2  Every text that a node, a rule or an error brings is cleaned before a view can hold it.
-Tested in tests/web/test_secrets.py.
+Tested in tests/web/test_cleaning.py.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ def cleaned(value: object) -> object:
     if isinstance(value, Mapping):
         return {
             without_secrets(str(name)): (
-                HIDDEN if isinstance(each, str) and each and is_secret_name(str(name)) else cleaned(each)
+                HIDDEN
+                if isinstance(each, str) and each and is_secret_name(str(name))
+                else cleaned(each)
             )
             for name, each in value.items()
         }
