@@ -88,7 +88,7 @@ def entry(name: str, label: str, value: str, size: int = 14) -> Html:
     """A labelled line to type in."""
     field = Html(
         f'<input name="{escape(name, quote=True)}" value="{escape(value, quote=True)}"'
-        f' size="{size}" autocomplete="off">'
+        f' size="{size}" autocomplete="off"/>'
     )
     return tag("label", f"{label} ", field)
 

@@ -48,6 +48,7 @@ class Keeper:
         self.facts: Facts | None = None
         self.version = 0
         self.error = ""
+        self.waits = False
 
     async def run(self) -> None:
         """Read now, then whenever a page is open, until cancelled."""
@@ -57,7 +58,9 @@ class Keeper:
             await asyncio.sleep(max(EVERY, SHARE * length))
             if self._clock() - self._asked > OPEN:
                 self._wake.clear()
+                self.waits = True
                 await self._wake.wait()
+                self.waits = False
 
     async def once(self) -> None:
         """One reading; a failure is kept as `error` beside the facts that were there before."""

@@ -57,7 +57,7 @@ def plan_view(
         documents = load_text(text, "pasted text")
         if not documents:
             return PlanView(error="The pasted text holds no resource.")
-        resources = planned_resources(documents, "default")
+        resources = planned_resources(documents, "")
         made = planning.plan_of(world, resources, delete=delete, timeout=seconds)
     except MuslinError as problem:
         return PlanView(error=without_secrets(str(problem)))
