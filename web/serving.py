@@ -73,7 +73,7 @@ async def serve(
     app = application(keeper, asking, where, login)
     import uvicorn
 
-    bound = _bound(where)
+    taken = bound(where)
     config = uvicorn.Config(
         app,
         log_level="warning",
@@ -86,23 +86,24 @@ async def serve(
         timeout_graceful_shutdown=2,
     )
     server = uvicorn.Server(config)
-    host, port = bound.getsockname()[:2]
+    host, port = taken.getsockname()[:2]
     shown = Listening(host, port, where.review, where.certificate, where.key)
     async with tasks.beside(keeper.run(), name="reading of facts"):
         started(shown.url)
-        await server.serve(sockets=[bound])
+        await server.serve(sockets=[taken])
 
 
-def _bound(where: Listening) -> socket.socket:
+def bound(where: Listening) -> socket.socket:
+    """A socket on the address. Raises MuslinError where it is taken."""
     family = socket.AF_INET6 if ":" in where.host else socket.AF_INET
-    bound = socket.socket(family, socket.SOCK_STREAM)
+    made = socket.socket(family, socket.SOCK_STREAM)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        bound.bind((where.host, where.port))
+        made.bind((where.host, where.port))
     except OSError as problem:
-        bound.close()
+        made.close()
         raise MuslinError(
             f"cannot listen on {where.host} port {where.port}: {problem.strerror};"
             " --port chooses another one"
         ) from None
-    return bound
+    return made

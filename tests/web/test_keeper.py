@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 
 from libcalico.errors import DatastoreUnavailable
+from tests.support.patience import until
 from web.facts import keeper as module
 from web.facts.facts import Facts
 from web.facts.keeper import Keeper
@@ -70,15 +71,12 @@ def test_nothing_is_read_while_no_page_is_open() -> None:
         keeper = Keeper(read, clock=lambda: now[0])
         task = asyncio.create_task(keeper.run())
         try:
-            while not readings:
-                await asyncio.sleep(0.001)
+            await until(lambda: readings)
             now[0] += 10 * module.OPEN
-            while not keeper.waits:
-                await asyncio.sleep(0.001)
+            await until(lambda: keeper.waits)
             assert len(readings) == 1
             keeper.touch()
-            while len(readings) == 1:
-                await asyncio.sleep(0.001)
+            await until(lambda: len(readings) > 1)
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)

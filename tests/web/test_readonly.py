@@ -25,7 +25,7 @@ def test_reads_and_never_writes(etcd: Etcd) -> None:
             assert before is not None
             assert before.value.spec.cidr == pool.spec.cidr
             for change in (Put(key_of(pool), pool), Delete(key_of(pool))):
-                with pytest.raises(DatastoreError, match="only reads: .*pods"):
+                with pytest.raises(DatastoreError, match=r"only reads: .*pods"):
                     await store.commit([change])
             assert await behind.get(key_of(pool)) == before
             assert len((await store.list(Selection("Node"))).entries) == 3

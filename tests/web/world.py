@@ -7,8 +7,11 @@ pool `small` is full. Policy: only `shop/web` reaches `shop/db`.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
@@ -159,9 +162,9 @@ def store(etcd: Etcd, made: list[Change] | None = None) -> None:
             for start in range(0, len(pending), 100):
                 await datastore.commit(pending[start : start + 100])
 
-    import asyncio
-
-    asyncio.run(write())
+    # In a thread: the driver of a browser has a loop in this one.
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(lambda: asyncio.run(write())).result()
 
 
 def documents_of_n2(**more: str) -> dict[str, Document]:
@@ -217,8 +220,6 @@ def write_status(folder: Path, **more: str) -> Path:
 
 def word_of_n2() -> Word:
     """The same as a word."""
-    from datetime import UTC, datetime
-
     return of_documents("n2", documents_of_n2(), datetime.now(UTC), FILES)
 
 
