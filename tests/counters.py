@@ -18,7 +18,19 @@ from pathlib import Path, PurePath
 
 from tests import prose
 
-ROOMS = ("linux", "libcalico", "ipam", "flows", "felix", "bgp", "cni", "controllers", "node", "calicoctl", "web")
+ROOMS = (
+    "linux",
+    "libcalico",
+    "ipam",
+    "flows",
+    "felix",
+    "bgp",
+    "cni",
+    "controllers",
+    "node",
+    "calicoctl",
+    "web",
+)
 LARGE, MEDIUM = 450, 250
 LONG_FUNCTION, WIDE_CLASS, COMPLEX, FULL_FOLDER = 60, 20, 20, 25
 VAGUE = frozenset(("found", "wanted", "held", "told"))

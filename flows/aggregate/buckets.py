@@ -53,12 +53,12 @@ class Bucket:
         new = row == len(self.lines)
         if new:
             self.lines.append(line)
-            self.counts.extend(_numbers(counts))
+            self.counts.extend(numbers(counts))
             self.sources.append(source)
             self.destinations.append(destination)
             return True
         place = row * WIDTH
-        for offset, number in enumerate(_numbers(counts)):
+        for offset, number in enumerate(numbers(counts)):
             self.counts[place + offset] = min(self.counts[place + offset] + number, FULL)
         self.sources[row] = common(self.sources[row], source)
         self.destinations[row] = common(self.destinations[row], destination)
@@ -98,7 +98,9 @@ def common(one: Labels, other: Labels) -> Labels:
     return tuple(label for label in one if label in kept)
 
 
-def _numbers(counts: Counts) -> tuple[int, ...]:
+def numbers(counts: Counts) -> tuple[int, ...]:
+    """The counts in the order of their columns."""
+    """The counts in the order of their columns."""
     return (
         counts.packets_in,
         counts.packets_out,

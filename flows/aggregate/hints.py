@@ -13,6 +13,7 @@ from flows.aggregate.listing import Chosen
 from flows.aggregate.span import paged
 from flows.query import HintKind, HintQuery, Hints
 from flows.record import NONE, Hit, Key, PolicyKind
+from flows.written import POLICY_KINDS
 from libcalico.errors import InvalidValue
 
 
@@ -53,20 +54,6 @@ def _policies(read: Callable[[Hit], str]) -> Callable[[Key], Iterable[str]]:
     return values
 
 
-KIND_NAMES = {
-    PolicyKind.UNSPECIFIED: "KindUnspecified",
-    PolicyKind.CALICO_NETWORK_POLICY: "CalicoNetworkPolicy",
-    PolicyKind.GLOBAL_NETWORK_POLICY: "GlobalNetworkPolicy",
-    PolicyKind.STAGED_NETWORK_POLICY: "StagedNetworkPolicy",
-    PolicyKind.STAGED_GLOBAL_NETWORK_POLICY: "StagedGlobalNetworkPolicy",
-    PolicyKind.STAGED_KUBERNETES_NETWORK_POLICY: "StagedKubernetesNetworkPolicy",
-    PolicyKind.KUBERNETES_NETWORK_POLICY: "NetworkPolicy",
-    PolicyKind.PROFILE: "Profile",
-    PolicyKind.END_OF_TIER: "EndOfTier",
-    PolicyKind.CLUSTER_NETWORK_POLICY: "ClusterNetworkPolicy",
-}
-"""Goldmane's names of its enumeration, which hints of kinds are."""
-
 READ: dict[HintKind, Callable[[Key], Iterable[str]]] = {
     HintKind.DESTINATION_NAME: lambda key: (key.destination.name,),
     HintKind.SOURCE_NAME: lambda key: (key.source.name,),
@@ -74,6 +61,6 @@ READ: dict[HintKind, Callable[[Key], Iterable[str]]] = {
     HintKind.SOURCE_NAMESPACE: lambda key: (key.source.namespace or NONE,),
     HintKind.POLICY_TIER: _policies(lambda hit: hit.tier),
     HintKind.POLICY_NAME: _policies(lambda hit: hit.name),
-    HintKind.POLICY_KIND: _policies(lambda hit: KIND_NAMES[hit.kind]),
+    HintKind.POLICY_KIND: _policies(lambda hit: POLICY_KINDS[hit.kind]),
     HintKind.POLICY_NAMESPACE: _policies(lambda hit: hit.namespace),
 }

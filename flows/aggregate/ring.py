@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterator
 from typing import TypeVar
 
-from flows.aggregate.buckets import Bucket, Labels, Line
+from flows.aggregate.buckets import Bucket, Labels, Line, numbers
 from flows.record import INTERVAL, Flow, Hit, Key, Trace
 
 PAST = 240
@@ -95,9 +95,8 @@ class Ring:
         if flow.start >= aligned(self._now) + 2 * INTERVAL:
             return TOO_NEW
         counts = flow.counts
-        numbers = (counts.packets_in, counts.packets_out, counts.bytes_in, counts.bytes_out)
-        numbers += (counts.started, counts.completed, counts.live)
-        return "" if all(0 <= one < LARGEST_COUNT for one in numbers) else TOO_LARGE
+        sound = all(0 <= one < LARGEST_COUNT for one in numbers(counts))
+        return "" if sound else TOO_LARGE
 
     def _line(self, key: Key) -> Line:
         number, self._next_id = self._next_id, self._next_id + 1

@@ -11,7 +11,7 @@ policy in the trace where the API has the number of the rule; here it is the rul
 
 from __future__ import annotations
 
-from flows.aggregate.buckets import LIVE, WIDTH, Bucket, Line
+from flows.aggregate.buckets import FULL, LIVE, WIDTH, Bucket, Line
 from flows.aggregate.matching import policy_matches
 from flows.query import Direction, GroupBy, Series, StatisticKind, StatisticsQuery
 from flows.record import Action, Hit, Key, Reporter
@@ -70,8 +70,8 @@ class Statistics:
             rule = (rule[0], Action.UNSPECIFIED, 0, Direction.ANY)
         by_start = self._found.setdefault(rule, {})
         sums = by_start.setdefault(start, [0] * 6)
-        sums[place] += figures[0]
-        sums[place + 1] += figures[1]
+        for offset, number in enumerate(figures):
+            sums[place + offset] = min(sums[place + offset] + number, FULL)
 
     def series(self) -> tuple[Series, ...]:
         """What was found, by policy and rule."""
@@ -85,11 +85,11 @@ class Statistics:
         if not self._query.time_series:
             if self._query.kind is StatisticKind.LIVE_CONNECTIONS:
                 rows = rows[-1:]
-            rows, times = [[sum(column) for column in zip(*rows, strict=True)]], ()
+            rows, times = [[min(sum(one), FULL) for one in zip(*rows, strict=True)]], ()
         named = Hit(policy.kind, policy.tier, policy.namespace, policy.name, action, 0, number)
         columns = [tuple(column) for column in zip(*rows, strict=True)]
         kind, by = self._query.kind, self._query.group_by
-        return Series(named, direction, by, kind, *columns, times=times)
+        return Series(named, direction, by, kind, *columns[:6], times)
 
 
 def _rule(hit: Hit, reporter: Reporter) -> Rule:

@@ -14,11 +14,12 @@ from flows.query import (
     GroupBy,
     HintKind,
     HintQuery,
+    Seen,
     SortBy,
     StatisticKind,
     StatisticsQuery,
 )
-from flows.record import INTERVAL, Counts, End, EndKind, Flow, Key, PolicyKind, Reporter
+from flows.record import INTERVAL, Action, Counts, End, EndKind, Flow, Key, PolicyKind, Reporter
 from libcalico.errors import InvalidValue
 from tests.flows import oracle, worlds
 from tests.flows.test_messages import filters
@@ -70,7 +71,7 @@ def test_pages_are_the_sorted_list_cut(world: list[Flow], sort: SortBy, size: in
         values = oracle.sorted_by(flows, f"{end}.{field}")
     assert values == sorted(values)  # type: ignore[type-var]
     pages = -(-len(flows) // size)
-    cut = []
+    cut: list[Seen] = []
     for page in range(pages + 1):
         one = answer_of(store.list(FlowQuery(sort=(sort,), page=page, page_size=size)))
         assert (one.total, one.pages) == (len(flows), pages)
@@ -156,7 +157,7 @@ def test_statistics_are_what_was_sent(
 
 def flow(start: int, name: str = "web", packets: int = 1) -> Flow:
     ends = End(EndKind.WORKLOAD, name, "shop"), End(EndKind.WORKLOAD, "db", "shop")
-    key = Key(*ends, 5432, "tcp", Reporter.SOURCE, worlds.Action.ALLOW)
+    key = Key(*ends, 5432, "tcp", Reporter.SOURCE, Action.ALLOW)
     return Flow(key, start, start + INTERVAL, Counts(packets))
 
 

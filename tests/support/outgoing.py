@@ -22,7 +22,18 @@ import msgspec
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests/golden/outgoing.txt"
-ROOMS = ("bgp", "calicoctl", "cni", "controllers", "felix", "flows", "ipam", "libcalico", "linux", "node")
+ROOMS = (
+    "bgp",
+    "calicoctl",
+    "cni",
+    "controllers",
+    "felix",
+    "flows",
+    "ipam",
+    "libcalico",
+    "linux",
+    "node",
+)
 _ONE_WORD = re.compile(r"[\x21-\x7e]*[A-Za-z]{2}[\x21-\x7e]*")
 _MODULE = re.compile(rf"({'|'.join(ROOMS)})(\.\w+)+(:\w+)?")
 

@@ -1,0 +1,1 @@
+"""The program `calico-goldmane`: flows of all nodes behind Goldmane's API."""
