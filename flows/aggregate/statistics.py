@@ -89,7 +89,20 @@ class Statistics:
         named = Hit(policy.kind, policy.tier, policy.namespace, policy.name, action, 0, number)
         columns = [tuple(column) for column in zip(*rows, strict=True)]
         kind, by = self._query.kind, self._query.group_by
-        return Series(named, direction, by, kind, *columns[:6], times)
+        allowed_in, allowed_out, denied_in, denied_out, passed_in, passed_out = columns
+        return Series(
+            named,
+            direction,
+            by,
+            kind,
+            allowed_in,
+            allowed_out,
+            denied_in,
+            denied_out,
+            passed_in,
+            passed_out,
+            times,
+        )
 
 
 def _rule(hit: Hit, reporter: Reporter) -> Rule:

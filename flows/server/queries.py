@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from flows import goldmane_pb2 as pb
 from flows import goldmane_pb2_grpc, messages
 from flows.aggregate.matching import matches
-from flows.aggregate.span import check_interval
+from flows.aggregate.span import check_interval, check_page
 from flows.aggregate.store import Answer, Steps, Store
 from flows.query import Filter, Listing, Seen
 from flows.record import INTERVAL
@@ -70,6 +70,7 @@ class FlowsService(goldmane_pb2_grpc.FlowsServicer):  # type: ignore[misc]
 
         def begin() -> Steps[Listing]:
             check_interval(request.aggregation_interval)
+            check_page(request.page, request.page_size)
             query = messages.list_of(request)
             if not query.page_size:
                 query = replace(query, page_size=MOST)
