@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import ssl
 import sys
 from collections.abc import Callable, Sequence
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import TYPE_CHECKING
 
 from libcalico.command_line import add_version, guarded
@@ -64,6 +66,9 @@ def parser() -> argparse.ArgumentParser:
         help="status files of a node; those of this machine are found; may be repeated",
     )  # fmt: skip
     made.add_argument(
+        "--check", action="store_true", help="ask the page of this machine whether it serves"
+    )
+    made.add_argument(
         "--aggregator", default="", metavar="HOST:PORT",
         help="calico-goldmane: flows, and the words of all nodes",
     )  # fmt: skip
@@ -93,6 +98,9 @@ def _told(given: argparse.Namespace) -> int:
 
 def serve(given: argparse.Namespace) -> None:
     """Serve as the options say, until interrupted. Raises MuslinError."""
+    if given.check:
+        check(given.port, encrypted=bool(given.tls_cert))
+        return
     from calicoctl.session import Options
     from web.facts.reading import Source
     from web.facts.words import folders_of
@@ -141,6 +149,27 @@ async def _serve(
         await serving.serve(keeper, asking, where, login, started)
     finally:
         await client.close()
+
+
+def check(port: int, *, encrypted: bool) -> None:
+    """Ask the page of this machine whether it serves: a probe. Raises MuslinError where not.
+
+    Its own certificate is not verified: the connection stays within the machine.
+    """
+    connection = HTTPConnection("127.0.0.1", port, timeout=8.0)
+    if encrypted:
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        connection = HTTPSConnection("127.0.0.1", port, timeout=8.0, context=context)
+    try:
+        connection.request("GET", "/healthz")
+        status = connection.getresponse().status
+    except (OSError, HTTPException) as problem:
+        raise MuslinError(f"the page does not answer on port {port}: {problem}") from None
+    finally:
+        connection.close()
+    if status != 200:
+        raise MuslinError(f"the page answers {status} on port {port}")
 
 
 def _place(given: argparse.Namespace) -> Place | None:

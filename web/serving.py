@@ -97,7 +97,7 @@ def bound(where: Listening) -> socket.socket:
     """A socket on the address. Raises MuslinError where it is taken."""
     family = socket.AF_INET6 if ":" in where.host else socket.AF_INET
     made = socket.socket(family, socket.SOCK_STREAM)
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         made.bind((where.host, where.port))
     except OSError as problem:

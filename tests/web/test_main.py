@@ -43,9 +43,7 @@ def test_calicoctl_hands_its_options_on(ctl: Ctl, monkeypatch: pytest.MonkeyPatc
     run: list[list[str]] = []
     monkeypatch.setattr("calicoctl.commands.web.os.execv", lambda _, words: run.append(words))
     ctl("web", "--port", "0", "--status", "n1=/x", "-c", "/y", "--aggregator", "a:1")
-    assert run == [
-        ["calico-web", "--config=/y", "--port=0", "--aggregator=a:1", "--status=n1=/x"]
-    ]
+    assert run == [["calico-web", "--config=/y", "--port=0", "--aggregator=a:1", "--status=n1=/x"]]
 
 
 def test_without_the_program_it_says_how_to_get_it(
@@ -80,4 +78,7 @@ def test_it_serves_and_ends_by_a_signal(etcd: Etcd, tmp_path: Path) -> None:
             assert "Health" in answer.read().decode()
         with urllib.request.urlopen(f"{url}/healthz", timeout=60) as answer:
             assert answer.read() == b"ok\n"
+        port = url.rpartition(":")[2]
+        assert main(["--check", f"--port={port}"]) == 0
+    assert main(["--check", f"--port={port}"]) == 1
     assert "Traceback" not in (tmp_path / "web.log").read_text()

@@ -24,6 +24,7 @@ from libcalico.model.resources.cluster import ClusterInformationSpec
 from libcalico.model.resources.nodestatus import CalicoNodeStatus
 from libcalico.process import unlooped
 from web.cleaning import cleaned
+from web.facts.events import read_events
 from web.facts.facts import Facts
 from web.facts.readonly import ReadOnly
 from web.facts.sessions import sessions_of
@@ -59,6 +60,8 @@ async def _read(source: Source) -> Facts:
             # A living cluster changes while it is read: what was there twice is there.
             snapshot = await snapshots.read(store)
             report = checks.confirmed(report, checks.check(snapshot))
+    events, why = await read_events(source.options)
+    unreadable += [why] if why else []
     view = view_of(world, extra)
     now = datetime.now(UTC)
     return Facts(
@@ -71,6 +74,7 @@ async def _read(source: Source) -> Facts:
         report=report,
         statuses=_statuses(extra),
         words=of_folders(source.folders, now),
+        events=events,
         cluster=information.value.spec if information else ClusterInformationSpec(),
         unreadable=tuple(
             str(cleaned(text)) for text in (*world.unreadable, *unreadable, *_unusable(view))

@@ -3,7 +3,7 @@
 TokenReview names the user, SubjectAccessReview says whether that user may `get` the path
 `/muslin/web`, which the ClusterRole calico-web-viewer grants. Our own rights are these two
 questions. Source: API references of TokenReview (authentication.k8s.io/v1) and
-SubjectAccessReview (authorization.k8s.io/v1). Tested in tests/web/test_reviews.py.
+SubjectAccessReview (authorization.k8s.io/v1). Tested in tests/apiserver/test_web_reviews.py.
 """
 
 from __future__ import annotations

@@ -161,8 +161,8 @@ def _connections(flows: Sequence[Flow]) -> dict[tuple[str, str], list[int]]:
         told[0] += number
         told[1] += number if key.action is Action.DENY else 0
     found: dict[tuple[str, str], list[int]] = {}
-    for which, reporters in seen.items():
-        sums = found.setdefault(where[which], [0, 0])
+    for ends, reporters in seen.items():
+        sums = found.setdefault(where[ends], [0, 0])
         total = max(counts[0] for counts in reporters.values())
         sums[0] += total
         sums[1] += min(total, sum(counts[1] for counts in reporters.values()))
