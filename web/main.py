@@ -136,7 +136,7 @@ async def _serve(
     from web.facts.reading import read
 
     asking = Asking(place)
-    keeper = Keeper(lambda: read(source), asking.enrich)
+    keeper = Keeper(lambda before: read(source, before), asking.enrich)
     if reviewing is None:
         await serving.serve(keeper, asking, where, None, started)
         return

@@ -100,6 +100,8 @@ def bound(where: Listening) -> socket.socket:
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         made.bind((where.host, where.port))
+        # From here on requests wait, so the address can be told.
+        made.listen(128)
     except OSError as problem:
         made.close()
         raise MuslinError(

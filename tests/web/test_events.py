@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from calicoctl.session import Options
-from libcalico.process import unlooped
+from libcalico.process import paths, unlooped
 from web.facts.events import lines_of, read_events
 
 
@@ -35,10 +36,11 @@ def test_ours_the_newest_first_and_without_secrets() -> None:
     assert "canary" not in str(lines)
 
 
-def test_etcd_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_etcd_has_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(paths, "CALICOCTL_CONFIG", tmp_path / "none.cfg")
     monkeypatch.setenv("DATASTORE_TYPE", "etcdv3")
     monkeypatch.setenv("ETCD_ENDPOINTS", "http://127.0.0.1:1")
-    assert unlooped.run(read_events(Options("/dev/null"))) == (None, "")
+    assert unlooped.run(read_events(Options())) == (None, "")
 
 
 def test_an_api_that_does_not_answer_is_told(

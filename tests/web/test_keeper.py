@@ -18,7 +18,7 @@ def test_a_failure_is_told_beside_what_was_known() -> None:
         DatastoreUnavailable("https://u:canary@etcd:2379 does not answer"),
     ]
 
-    def read() -> Facts:
+    def read(_before: Facts | None) -> Facts:
         answer = answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -48,7 +48,7 @@ def test_a_view_is_made_once_for_many_and_anew_for_newer_facts() -> None:
         return replace(facts, aggregator=f"reading {len(made)}")
 
     async def story() -> None:
-        keeper = Keeper(Facts, enrich)
+        keeper = Keeper(lambda _: Facts(), enrich)
         await keeper.once()
         same = await asyncio.gather(*(keeper.view("k", make) for _ in range(5)))
         assert set(same) == {"reading 0"}
@@ -63,7 +63,7 @@ def test_nothing_is_read_while_no_page_is_open() -> None:
     now = [0.0]
     readings: list[float] = []
 
-    def read() -> Facts:
+    def read(_before: Facts | None) -> Facts:
         readings.append(now[0])
         return Facts()
 

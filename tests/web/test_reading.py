@@ -37,6 +37,10 @@ def test_everything_is_read(
     assert set(facts.words) == {"n2"}
     assert {pool.name for pool in facts.snapshot.pools} == {"pods", "small"}
     assert any("broken" in one for one in facts.unreadable)
+    again = read(Source(options, {}), facts)
+    assert again.topology is facts.topology
+    etcd.delete("/calico/resources/v3/projectcalico.org/bgppeers/tor")
+    assert read(Source(options, {}), again).topology != facts.topology
     told = " ".join(one.text for one in health(facts).findings)
     assert "leaked" in told
     assert "port 179 refuses" in told

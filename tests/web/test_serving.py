@@ -43,7 +43,7 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
 
     async def made() -> None:
         where = listening("127.0.0.1", 0, review=False)
-        serving.application(Keeper(Facts), Asking(None), where, None)
+        serving.application(Keeper(lambda _: Facts()), Asking(None), where, None)
 
     with pytest.raises(MuslinError, match=r"pip install 'muslin\[web\]'"):
         asyncio.run(made())

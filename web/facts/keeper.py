@@ -32,12 +32,13 @@ KEPT = 200
 class Keeper:
     """Facts and the views made of them.
 
-    `read` blocks and runs in a thread; `enrich` adds what is asked for over the network.
+    `read` gets the facts before, blocks and runs in a thread; `enrich` adds what is asked for over
+    the network.
     """
 
     def __init__(
         self,
-        read: Callable[[], Facts],
+        read: Callable[[Facts | None], Facts],
         enrich: Callable[[Facts], Awaitable[Facts]] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -65,7 +66,7 @@ class Keeper:
     async def once(self) -> None:
         """One reading; a failure is kept as `error` beside the facts that were there before."""
         try:
-            facts = await asyncio.to_thread(self._read)
+            facts = await asyncio.to_thread(self._read, self.facts)
             if self._enrich is not None:
                 facts = await self._enrich(facts)
         except MuslinError as problem:

@@ -42,12 +42,16 @@ class Source:
     folders: Mapping[str, Path]
 
 
-def read(source: Source) -> Facts:
-    """Read everything once. Blocks; raises MuslinError. Call it outside of event loops."""
-    return unlooped.run(_read(source))
+def read(source: Source, before: Facts | None = None) -> Facts:
+    """Read everything once. Blocks; raises MuslinError. Call it outside of event loops.
+
+    `before`: an earlier reading, whose sessions stay where nothing that decides about them changed:
+    laying them out is most of the work in a large cluster.
+    """
+    return unlooped.run(_read(source, before))
 
 
-async def _read(source: Source) -> Facts:
+async def _read(source: Source, before: Facts | None) -> Facts:
     began = time.monotonic()
     async with datastore(source.options) as opened:
         store: Datastore = ReadOnly(opened)
@@ -64,12 +68,13 @@ async def _read(source: Source) -> Facts:
     unreadable += [why] if why else []
     view = view_of(world, extra)
     now = datetime.now(UTC)
+    same = before is not None and before.view == view
     return Facts(
         at=now,
         seconds=time.monotonic() - began,
         world=world,
         view=view,
-        topology=sessions_of(view),
+        topology=before.topology if same and before is not None else sessions_of(view),
         snapshot=snapshot,
         report=report,
         statuses=_statuses(extra),

@@ -5,6 +5,7 @@ Driven by a browser in tests/web/test_browser.py.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 
 from nicegui import ui
@@ -16,6 +17,9 @@ from web.pages.shown import VIEWS, View
 
 TICK = 2.0
 READING = "Reading the datastore…"
+WORKING = "Working it out…"
+PATIENCE = 1.0
+"""Seconds that a page waits for its view before it is sent without."""
 
 
 def bar(current: View) -> Html:
@@ -99,16 +103,24 @@ async def live(
     async def refresh() -> None:
         nonlocal version
         keeper.touch()
-        if keeper.version == version:
+        newest = keeper.version
+        if newest == version:
             return
-        version = keeper.version
         told.set_content(status(keeper))
         if keeper.facts is not None and view.show is not None:
             show = view.show
             key = (view.path, *sorted(query.items()))
-            content = await keeper.view(key, lambda facts: show(facts, query))
+            making = asyncio.ensure_future(keeper.view(key, lambda facts: show(facts, query)))
+            done, _ = await asyncio.wait({making}, timeout=PATIENCE)
+            if not done:
+                # It goes on, and the next tick finds it; what is shown stays meanwhile.
+                if version < 0:
+                    shown.set_content(tag("p", WORKING, class_="quiet", role="status"))
+                return
+            content = making.result()
             if shown.content != content:
                 shown.set_content(content)
+        version = newest
 
     await refresh()
     ui.timer(TICK, refresh)
