@@ -18,6 +18,8 @@ from libcalico.errors import InvalidValue, MuslinError
 from web.guard.listening import PORT, Listening, listening
 
 if TYPE_CHECKING:
+    from socket import socket
+
     from calicoctl.session import Options
     from flows.place import Place
     from web.facts.reading import Source
@@ -50,6 +52,10 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--port", type=int, default=PORT, metavar="PORT", help=f"{PORT}; 0 is any free one"
     )
+    made.add_argument(
+        "--fd", type=int, default=None, metavar="NUMBER",
+        help="serve on this open socket of loopback instead, as a parent hands it over",
+    )  # fmt: skip
     made.add_argument(
         "--token-review",
         action="store_true",
@@ -102,6 +108,7 @@ def serve(given: argparse.Namespace) -> None:
         check(given.port, encrypted=bool(given.tls_cert))
         return
     from calicoctl.session import Options
+    from web import serving
     from web.facts.reading import Source
     from web.facts.words import folders_of
 
@@ -120,13 +127,16 @@ def serve(given: argparse.Namespace) -> None:
     def started(url: str) -> None:
         print(f"the page is at {url}", flush=True)
 
-    asyncio.run(_serve(source, place, where, options if given.token_review else None, started))
+    taken = serving.bound(where) if given.fd is None else serving.inherited(given.fd)
+    reviewing = options if given.token_review else None
+    asyncio.run(_serve(source, place, where, taken, reviewing, started))
 
 
 async def _serve(
     source: Source,
     place: Place | None,
     where: Listening,
+    taken: socket,
     reviewing: Options | None,
     started: Callable[[str], None],
 ) -> None:
@@ -138,7 +148,7 @@ async def _serve(
     asking = Asking(place)
     keeper = Keeper(lambda before: read(source, before), asking.enrich)
     if reviewing is None:
-        await serving.serve(keeper, asking, where, None, started)
+        await serving.serve(keeper, asking, where, taken, None, started)
         return
     from web.guard.login import Login
     from web.guard.reviews import Reviews, reviewer
@@ -146,7 +156,7 @@ async def _serve(
     client = reviewer(reviewing)
     try:
         login = Login(Reviews(client).verdict)
-        await serving.serve(keeper, asking, where, login, started)
+        await serving.serve(keeper, asking, where, taken, login, started)
     finally:
         await client.close()
 

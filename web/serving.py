@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable
+from ipaddress import ip_address
 from pathlib import Path
 
 from libcalico.errors import MuslinError
@@ -63,17 +64,17 @@ async def serve(
     keeper: Keeper,
     asking: Asking,
     where: Listening,
+    taken: socket.socket,
     login: Login | None,
     started: Callable[[str], None],
 ) -> None:
-    """Serve until a signal comes. Raises MuslinError where the address is taken.
+    """Serve on a socket that listens, until a signal comes. Raises MuslinError.
 
     `started` gets the address to look at once requests are taken.
     """
     app = application(keeper, asking, where, login)
     import uvicorn
 
-    taken = bound(where)
     config = uvicorn.Config(
         app,
         log_level="warning",
@@ -108,4 +109,18 @@ def bound(where: Listening) -> socket.socket:
             f"cannot listen on {where.host} port {where.port}: {problem.strerror};"
             " --port chooses another one"
         ) from None
+    return made
+
+
+def inherited(descriptor: int) -> socket.socket:
+    """The socket that a parent handed over. Raises MuslinError unless it listens on loopback."""
+    try:
+        made = socket.socket(fileno=descriptor)
+        host = made.getsockname()[0]
+        loopback = ip_address(host).is_loopback
+    except (OSError, OverflowError, ValueError, IndexError) as problem:
+        raise MuslinError(f"--fd {descriptor} is no socket of an IP address: {problem}") from None
+    if not loopback:
+        made.detach()
+        raise MuslinError(f"--fd {descriptor} is a socket on {host}: only loopback is served by it")
     return made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import sys
 from typing import Any
@@ -29,6 +30,20 @@ def test_an_address_that_is_taken_is_told_with_the_way_out() -> None:
 def test_a_free_port_is_found() -> None:
     with serving.bound(listening("::1", 0, review=False)) as found:
         assert found.getsockname()[1]
+
+
+def test_a_socket_is_taken_over_from_a_parent_only_on_loopback() -> None:
+    with socket.socket() as given:
+        given.bind(("127.0.0.1", 0))
+        copy = serving.inherited(os.dup(given.fileno()))
+        with copy:
+            assert copy.getsockname() == given.getsockname()
+    with socket.socket() as given:
+        given.bind(("0.0.0.0", 0))
+        with pytest.raises(MuslinError, match="only loopback"):
+            serving.inherited(given.fileno())
+    with pytest.raises(MuslinError, match="--fd 987654"):
+        serving.inherited(987654)
 
 
 def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
