@@ -62,6 +62,23 @@ def test_a_map_of_a_thousand_nodes_is_small_and_names_them_in_titles() -> None:
     assert len(list(parsed(made).iter("a"))) >= 250
     assert len(made) < 253 * 1200
     assert "node250: " in made
+    assert network_view(facts).left_out == 0
+
+
+def test_of_very_many_sessions_only_those_that_are_down_are_drawn() -> None:
+    many = [
+        document(
+            "Node",
+            f"m{number}",
+            bgp={"ipv4Address": f"172.16.{number // 250}.{number % 250 + 1}/16"},
+        )
+        for number in range(450)
+    ]
+    mesh = document("BGPConfiguration", "default", nodeToNodeMeshEnabled=True)
+    shown = network_view(world.facts(*many, mesh))
+    assert {line.state for line in shown.lines} <= {State.DOWN, State.WARNING}
+    assert shown.lines
+    assert f"{shown.left_out} sessions are not drawn" in network.network(shown)
 
 
 def test_a_node_with_everything() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tests.support.explain_world import document
 from tests.web import world
 from web.facts.words import silent
 from web.views.sessions import CAUSE_ON_NODE, NOT_ASKED, sessions
@@ -44,6 +45,13 @@ def test_without_any_word_the_state_is_not_known_and_the_way_to_it_is_told() -> 
     found = {one.peer: one for one in sessions(facts)["n2"]}
     assert {one.state for one in found.values()} == {State.UNKNOWN}
     assert found["n1"].fix == NOT_ASKED
+
+
+def test_a_node_of_a_large_mesh_has_sessions_that_are_not_known() -> None:
+    mesh = document("BGPConfiguration", "default", nodeToNodeMeshEnabled=True)
+    more = [world.node(f"n{number}", "b") for number in range(4, 30)]
+    held = sessions(world.facts(mesh, *more, words={}))["n20"]
+    assert [(one.peer, one.state) for one in held] == [("full mesh of 28 nodes", State.UNKNOWN)]
 
 
 def test_a_speaker_that_is_gone_takes_its_sessions_along() -> None:

@@ -36,7 +36,12 @@ def network(shown: Network, chosen: str = "") -> Html:
     )
     parts: list[Content] = [tag("p", shown.summary, class_="summary"), _legend(), picture]
     if shown.left_out:
-        parts.append(notice("missing", f"{shown.left_out} sessions that are up are not drawn."))
+        parts.append(
+            notice(
+                "missing",
+                f"{shown.left_out} sessions are not drawn: of so many, only those that are down.",
+            )
+        )
     parts.append(_troubles(shown))
     return joined(parts)
 

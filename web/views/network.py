@@ -11,13 +11,14 @@ from dataclasses import dataclass
 
 from calicoctl.routing.topology import Place
 from web.facts.facts import Facts
-from web.views.sessions import Session, sessions
+from web.views.sessions import HUB, Session, sessions
 from web.views.state import State, counted, of_many
 
 RACK_LABELS = ("rack", "topology.kubernetes.io/rack", "topology.kubernetes.io/zone")
 """Labels of a Node that say where it stands, the first that any node has."""
 MOST_LINES = 400
-"""Lines that are drawn; beyond that only sessions that are not up are."""
+"""Lines that are drawn; beyond that only sessions that are down are."""
+TROUBLED = frozenset({State.DOWN, State.WARNING})
 NAMED = 120
 """Tiles with their names written on them; beyond that a name stands in the tile's title."""
 
@@ -55,7 +56,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """The map. `left_out`: lines of sessions that are up and not drawn."""
+    """The map. `left_out`: lines that are not drawn."""
 
     racks: tuple[Rack, ...]
     others: tuple[Tile, ...]
@@ -73,7 +74,7 @@ def network(facts: Facts, by: str = "") -> Network:
     others = tuple(_other(place, lines) for place in places.values() if not place.node)
     shown = lines
     if len(lines) > MOST_LINES:
-        shown = [line for line in lines if line.state is not State.UP][:MOST_LINES]
+        shown = [line for line in lines if line.state in TROUBLED][:MOST_LINES]
     return Network(
         tuple(_racks(facts, tiles, by)),
         others,
@@ -152,7 +153,7 @@ def _lines(facts: Facts, known: Mapping[str, list[Session]]) -> list[Line]:
     by_ends = {(one.node, one.address): one for held in known.values() for one in held}
     lines = []
     for link in facts.topology.links:
-        if link.far.startswith("full mesh"):
+        if link.far.startswith(HUB):
             state = of_many([one.state for one in known.get(link.near, ())])
             lines.append(Line(link.near, link.far, state, f"{link.near} in the mesh: {state.word}"))
             continue

@@ -18,6 +18,8 @@ from web.facts.words import Word
 from web.views.state import State
 
 ONE_SIDED = "does not hold"
+HUB = "full mesh of"
+"""How the place is called that stands for the sessions of a large mesh."""
 ESTABLISHED = "Established"
 NOT_ASKED = (
     "Its state is not known: no aggregator carries this node's word, and no CalicoNodeStatus with"
@@ -61,6 +63,7 @@ class Session:
 def sessions(facts: Facts) -> dict[str, list[Session]]:
     """The sessions of every node, worst first."""
     expected = _expected(facts)
+    spokes = {link.near: [link] for link in facts.topology.links if link.far.startswith(HUB)}
     found: dict[str, list[Session]] = {}
     for node in facts.nodes:
         word = facts.words.get(node)
@@ -70,6 +73,7 @@ def sessions(facts: Facts) -> dict[str, list[Session]]:
             made = list(_of_status(node, status, expected.get(node, {}), facts))
         else:
             made = [_unknown(node, link) for link in expected.get(node, {}).values()]
+            made += [_unknown(node, link) for link in spokes.get(node, ())]
         found[node] = sorted(made, key=lambda one: (-one.state.rank, one.peer, one.address))
     return found
 
@@ -80,11 +84,10 @@ def _expected(facts: Facts) -> dict[str, dict[str, Link]]:
     The spokes of a folded mesh are no sessions and are left out.
     """
     nodes = facts.view.nodes
-    hubs = {place.name for place in facts.topology.places if place.name.startswith("full mesh")}
     asn = {place.name: place.asn for place in facts.topology.places}
     found: dict[str, dict[str, Link]] = {}
     for link in facts.topology.links:
-        if link.far in hubs:
+        if link.far.startswith(HUB):
             continue
         found.setdefault(link.near, {})[str(link.address)] = link
         far, near = nodes.get(link.far), nodes.get(link.near)
