@@ -19,7 +19,8 @@ ROOT = listed.ROOT
 BIN = Path(sys.executable).parent
 SMALL, LARGEST, SHARE = 300, 600, 0.9
 PRODUCT = (
-    "bgp", "calicoctl", "cni", "controllers", "felix", "flows", "ipam", "lab", "libcalico", "linux", "node", "web",
+    "bgp", "calicoctl", "cni", "controllers", "felix", "flows", "ipam", "lab", "libcalico", "linux",
+    "node", "web",
 )  # fmt: skip
 
 CHECKS = (

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from flows.query import FlowQuery, Listing
 
 WITHOUT = (
-    "There is no aggregator, so neither flows nor the words of nodes are here. To get one, set"
-    " goldmane in the chart (Deployment calico-goldmane) and flowLogsGoldmaneServer in the"
-    " FelixConfiguration; then start this page with --aggregator HOST:PORT and its certificates."
+    "There is no aggregator: flows are not known, and of nodes only what files here or a"
+    " CalicoNodeStatus say. To get one, run calico-goldmane (docs/web.md), let felix send to it,"
+    " and start this page with --aggregator HOST:PORT and its certificates."
 )
 STATUS = "status"
 SECONDS = 8.0

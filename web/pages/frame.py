@@ -63,9 +63,8 @@ def around(current: View) -> None:
             sanitize=False,
             tag="span",
         ).classes("quiet")
-        ui.button("Light / dark", on_click=lambda: dark.set_value(not dark.value)).props(
-            "flat dense no-caps aria-label='change light and dark'"
-        ).classes("end")
+        switch = ui.html(Html("Light / dark"), sanitize=False, tag="button")
+        switch.classes("end").on("click", lambda: dark.set_value(not dark.value))
 
 
 def status(keeper: Keeper) -> Html:
@@ -92,7 +91,11 @@ async def live(
     """The view in the present page, made anew when there are newer facts."""
     keeper.touch()
     around(view)
-    with ui.element("main").props("id=view tabindex=-1").classes("view"):
+    with (
+        ui.element("section")
+        .props(f'id=view tabindex=-1 aria-label="{view.title}"')
+        .classes("view")
+    ):
         ui.html(tag("h1", view.title), sanitize=False)
         told = ui.html(status(keeper), sanitize=False)
         if extra is not None:

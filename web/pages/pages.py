@@ -51,7 +51,11 @@ def _flows(keeper: Keeper, asking: Asking, view: View) -> Callable[[Request], Aw
     async def page(request: Request) -> None:
         given = taken(view, dict(request.query_params))
         around(view)
-        with ui.element("main").props("id=view tabindex=-1").classes("view"):
+        with (
+            ui.element("section")
+            .props(f'id=view tabindex=-1 aria-label="{view.title}"')
+            .classes("view")
+        ):
             ui.html(tag("h1", view.title), sanitize=False)
             ui.html(flow_drawing.filters(given), sanitize=False)
             shown = ui.html("", sanitize=False)
