@@ -66,6 +66,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "calicoctl.commands.cluster.table:cluster",
         "Gather facts about the whole cluster.",
     ),
+    "web": ("calicoctl.commands.web:web", "Show the network in a browser."),
     "datastore": ("calicoctl.commands.datastore.table:datastore", "Move or lock the datastore."),
     "completion": ("calicoctl.commands.completion:completion", "Print a shell's completion."),
     "version": ("calicoctl.commands.version:version", "Show the versions of client and cluster."),

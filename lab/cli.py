@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from lab import cluster, namespaces, objects, pods, proc, rootless, scenarios
+from lab import cluster, namespaces, objects, pods, proc, rootless, scenarios, web
 from lab.errors import LabError
 from lab.status import status
 from lab.topology import TOPOLOGIES
@@ -46,6 +46,8 @@ def parser() -> argparse.ArgumentParser:
     )
     execute.add_argument("machine")
     execute.add_argument("command", nargs="+")
+    page = words.add_parser("web", parents=[shared], help="the page, for a browser of this machine")
+    page.add_argument("--port", type=int, default=web.PORT, help=f"default: {web.PORT}; 0: any")
     link = words.add_parser("link", parents=[shared], help="plug or pull a node's rack cable")
     link.add_argument("direction", choices=("up", "down"))
     link.add_argument("node")
@@ -128,6 +130,10 @@ def run_word(options: argparse.Namespace, command: Sequence[str]) -> int:
     if options.word == "exec":
         machine = lab.machine(options.machine)
         enter(machine.command(in_directory(command)), machine.environment())
+    if options.word == "web":
+        listening = web.listen(options.port)
+        machine = lab.machine(lab.nodes[0].name)
+        enter(web.command(lab, listening.fileno()), machine.environment())
     if options.word == "link":
         lab.link(options.node, up=options.direction == "up", interface=options.interface)
         return 0

@@ -21,7 +21,7 @@ from typing import Any
 import yaml
 
 CHART = Path(__file__).parent / "helm" / "muslin"
-ORDER = ("config", "rbac", "node", "controllers", "proxy", "goldmane")
+ORDER = ("config", "rbac", "node", "controllers", "proxy", "goldmane", "web")
 """The templates, in the order in which a cluster is to have the objects."""
 
 _CONTROL = re.compile(r"\s*\{\{-\s*(.*?)\s*\}\}\s*")

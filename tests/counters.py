@@ -29,6 +29,7 @@ ROOMS = (
     "controllers",
     "node",
     "calicoctl",
+    "web",
 )
 LARGE, MEDIUM = 450, 250
 LONG_FUNCTION, WIDE_CLASS, COMPLEX, FULL_FOLDER = 60, 20, 20, 25

@@ -20,7 +20,7 @@ BIN = Path(sys.executable).parent
 SMALL, LARGEST, SHARE = 300, 600, 0.9
 PRODUCT = (
     "bgp", "calicoctl", "cni", "controllers", "felix", "flows", "ipam", "lab", "libcalico", "linux",
-    "node",
+    "node", "web",
 )  # fmt: skip
 
 CHECKS = (

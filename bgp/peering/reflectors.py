@@ -54,8 +54,10 @@ def automatic(view: ClusterView) -> tuple[NodeView, ...]:
         choice = requested(view.automatic)
     except ValueError:
         return ()  # named by the plan
+    if choice is None:
+        return ()  # first: each plan of a thousand asks
     nodes = [node for node in view.nodes.values() if node.addresses]
-    if choice is None or len(nodes) <= choice.above or any(node.cluster_id for node in nodes):
+    if len(nodes) <= choice.above or any(node.cluster_id for node in nodes):
         return ()
     nodes.sort(key=lambda node: (node.created or "9", node.name))
     return tuple(nodes[: choice.count])

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from lab import rootless
+from lab import rootless, web
 from lab.demo import (
     deletion,
     etcd_loss,
@@ -105,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     finally:
         if options.keep and story.began:
             write("\nthe cluster stays up; look around:")
-            write("\n".join(keeping.commands(options.lab, story.pods)))
+            write("\n".join(keeping.commands(options.lab, story.pods, page=web.installed())))
         else:
             clean = tear_down(story, write)
     result = report(outcomes, until)

@@ -5,8 +5,11 @@ from __future__ import annotations
 from lab.pods import Pod
 
 
-def commands(lab: str, pods: list[Pod]) -> list[str]:
-    """The commands that work on the lab as it is left; the last one ends it. Pure."""
+def commands(lab: str, pods: list[Pod], *, page: bool = False) -> list[str]:
+    """The commands that work on the lab as it is left; the last one ends it. Pure.
+
+    `page`: whether the page can be served here.
+    """
     lines = [
         f"./run lab status --lab {lab}",
         f"./run lab exec --lab {lab} node1 -- calicoctl node status",
@@ -19,4 +22,6 @@ def commands(lab: str, pods: list[Pod]) -> list[str]:
             f"./run lab pod exec {inside} -- ip route",
             f"./run lab pod ping {inside} {pods[-1].title}",
         ]
+    if page:
+        lines.append(f"./run lab web --lab {lab}")
     return [*lines, f"./run lab down --lab {lab}"]

@@ -58,12 +58,12 @@ def trees(target: Target, root: Path, when: int) -> tuple[list[Tree], bytes]:
     base = _kept(inputs, lambda: _base(packages, store))
     python = _python(base)
     site = f"usr/local/lib/python{python}/dist-packages"
-    others = wheels.pinned(python, _glibc(packages))
+    others = wheels.pinned(python, _glibc(packages), target.extra)
     inputs += [[one.sha256 for one in others]]
     libraries = _kept(inputs, lambda: _site(base, wheels.unpack(others, site), site, python))
     own = wheels.ours(root, when)
     inputs += [own.sha256]
-    top = _kept(inputs, lambda: _site(base, wheels.unpack([own], site), site, python))
+    top = _kept(inputs, lambda: _site(base, _own(target, own, site), site, python))
     scripts = wheels.project(root)["scripts"]
     assert isinstance(scripts, dict)
     installer = root / "manifests" / "install-cni.sh"
@@ -137,6 +137,12 @@ def _base(packages: list[debian.Package], store: Path) -> Tree:
 
 def _site(base: Tree, added: Tree, site: str, python: str) -> Tree:
     return {**added, **bytecode.compiled(base, added, [site], python)}
+
+
+def _own(target: Target, own: wheels.Wheel, site: str) -> Tree:
+    unpacked = wheels.unpack([own], site)
+    left_out = {path for path in unpacked if contents.room_left_out(target, site, path)}
+    return {path: one for path, one in unpacked.items() if path not in left_out}
 
 
 def _python(base: Tree) -> str:

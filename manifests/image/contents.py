@@ -1,4 +1,4 @@
-"""What stands in the two images beside packages and wheels: users, links, scripts, folders."""
+"""What stands in the images beside packages and wheels: users, links, scripts, folders."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from manifests.image.tree import Tree, directory, file, link
 
 USER = 65532
-"""Who runs in the image of the controllers; a node's agents need capabilities of root."""
+"""Who runs in the images of controllers and page; a node's agents need capabilities of root."""
 
 PYTHON = ("python3-minimal", "libpython3-stdlib", "libstdc++6", "netbase", "tini", "busybox")
 PLUGINS = ("bandwidth", "host-local", "loopback", "portmap", "tuning")
@@ -32,6 +32,8 @@ class Target:
     commands: tuple[str, ...]
     start: tuple[str, ...]
     user: str
+    extra: str = ""
+    """The extra of ours whose packages are in it, and whose room: other images have neither."""
 
 
 NODE = Target(
@@ -57,7 +59,10 @@ CONTROLLERS = Target(
     ("calico-kube-controllers",),
     f"{USER}:{USER}",
 )
-TARGETS = {"node": NODE, "controllers": CONTROLLERS}
+WEB = Target(
+    "web", PYTHON, ("calico-web", "calicoctl"), ("calico-web",), f"{USER}:{USER}", extra="web"
+)
+TARGETS = {"node": NODE, "controllers": CONTROLLERS, "web": WEB}
 
 
 def base(packages: Tree) -> Tree:
@@ -119,3 +124,8 @@ def commands(target: Target, scripts: dict[str, str], installer: bytes) -> Tree:
     if "install-cni" in target.commands:
         tree["install-cni.sh"] = tree["opt/cni/bin/install"] = file(installer, 0o755)
     return tree
+
+
+def room_left_out(target: Target, site: str, path: str) -> bool:
+    """Whether a file of ours is of the page's room, which only its own image has."""
+    return target.extra != "web" and path.startswith(f"{site}/web/")

@@ -52,35 +52,41 @@ def project(root: Path = ROOT) -> dict[str, object]:
     return table
 
 
-def runtime() -> list[str]:
-    """The names of all packages that what we build needs at run time, without LEFT_OUT."""
-    found: set[str] = set()
-    asked = _needs("muslin")
+def runtime(extra: str = "") -> list[str]:
+    """The names of all packages that what we build needs at run time, without LEFT_OUT.
+
+    `extra`: one of ours, whose packages are needed as well.
+    """
+    done: set[tuple[str, str]] = set()
+    asked = [("muslin", name) for name in {"", extra}]
     while asked:
-        name = asked.pop()
-        if name not in found | LEFT_OUT:
-            found.add(name)
-            asked += _needs(name)
-    return sorted(found)
+        one = asked.pop()
+        if one not in done and one[0] not in LEFT_OUT:
+            done.add(one)
+            asked += _needs(*one)
+    return sorted({name for name, _ in done} - {"muslin"})
 
 
-def _needs(name: str) -> list[str]:
-    """The normalized names that an installed package requires here."""
+def _needs(name: str, extra: str) -> list[tuple[str, str]]:
+    """What an installed package requires here, with an extra of its own: names and their extras."""
     wanted = [Requirement(line) for line in metadata.requires(name) or ()]
     return [
-        canonicalize_name(one.name)
+        (canonicalize_name(one.name), asked)
         for one in wanted
-        if one.marker is None or one.marker.evaluate({"extra": ""})
+        if one.marker is None or one.marker.evaluate({"extra": extra})
+        for asked in ("", *one.extras)
     ]
 
 
-def pinned(python: str, glibc: int) -> list[Wheel]:
+def pinned(python: str, glibc: int, extra: str = "") -> list[Wheel]:
     """The wheels of others for CPython `python` (as "3.11") and glibc 2.`glibc`, verified by pip.
 
     Raises BuildError with pip's own words, as when there is no wheel for that Python.
     """
-    wanted = runtime()
+    wanted = runtime(extra)
     text = (ROOT / "constraints.txt").read_text()
+    if extra:
+        text += (ROOT / f"constraints-{extra}.txt").read_text()
     chosen = [
         block
         for block in re.split(r"\n(?=[a-z])", text)

@@ -29,6 +29,7 @@ FAST = (
     "test_deleted_claims_and_blocks_are_put_back",
     "test_the_definitions_take_what_we_take_and_refuse_what_we_refuse",
     "test_a_policy_that_becomes_unreadable_stays_as_it_was",
+    "test_who_may_look_is_what_the_api_server_says",
 )
 
 

@@ -159,6 +159,10 @@ GOALS: Mapping[str, Sequence[Goal]] = {
         Goal("`calicoctl get workloadendpoints -a` of 10,000",
              ("results", "get workloadendpoints -a", "p50_ms"), 600, "ms"),
     ),
+    "web": (
+        Goal("the page at 1,000 nodes and 10,000 pods: first view in a browser",
+             ("first_view", "median_s"), 2, "s"),
+    ),
     "memory": (
         Goal("all programs of an idle node, Kubernetes datastore, PSS",
              ("results", "total_pss_mib"), 105, "MiB",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 TOP = (
     "linux", "libcalico", "ipam", "flows", "felix", "bgp", "cni", "controllers", "node",
-    "calicoctl", "lab", "tests",
+    "calicoctl", "web", "lab", "tests",
 )  # fmt: skip
 NAMED = re.compile(r"tests/[a-z_0-9/]+/test_[a-z_0-9]+\.py")
 FAR = 4

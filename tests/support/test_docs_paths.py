@@ -6,7 +6,9 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-ROOMS = "bgp|calicoctl|cni|controllers|felix|flows|ipam|lab|libcalico|linux|manifests|node|tests"
+ROOMS = (
+    "bgp|calicoctl|cni|controllers|felix|flows|ipam|lab|libcalico|linux|manifests|node|tests|web"
+)
 _PATH = re.compile(rf"`((?:{ROOMS})/[\w./-]*\.(?:py|md|c|proto|yaml|tsv))`")
 
 

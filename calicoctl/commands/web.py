@@ -1,0 +1,94 @@
+"""`calicoctl web`: the page. `calico-web` serves it, which stands a floor above and is run instead.
+
+Tested in tests/web/test_main.py.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from typing import NoReturn
+
+import click
+
+from calicoctl.cli import datastore_options
+from libcalico.errors import MuslinError
+
+PROGRAM = "calico-web"
+
+
+@click.command("web")
+@click.option("--port", type=int, default=None, metavar="PORT", help="8091; 0 is any free one.")
+@click.option(
+    "--listen", default=None, metavar="ADDRESS", help="127.0.0.1; others need --token-review."
+)
+@click.option(
+    "--status",
+    multiple=True,
+    metavar="NODE=FOLDER",
+    help="Status files of a node that lie elsewhere; may be repeated.",
+)
+@click.option("--aggregator", default=None, metavar="HOST:PORT", help="calico-goldmane.")
+@click.option("--aggregator-ca", default=None, metavar="FILE", help="CA of the aggregator.")
+@click.option("--aggregator-cert", default=None, metavar="FILE", help="Our certificate for it.")
+@click.option("--aggregator-key", default=None, metavar="FILE", help="The certificate's key.")
+@click.option("--token-review", is_flag=True, help="Ask for a token of Kubernetes.")
+@click.option("--tls-cert", default=None, metavar="FILE", help="Certificate to serve with.")
+@click.option("--tls-key", default=None, metavar="FILE", help="The certificate's key.")
+@datastore_options
+def web(
+    port: int | None,
+    listen: str | None,
+    status: tuple[str, ...],
+    aggregator: str | None,
+    aggregator_ca: str | None,
+    aggregator_cert: str | None,
+    aggregator_key: str | None,
+    token_review: bool,
+    tls_cert: str | None,
+    tls_key: str | None,
+    config: str | None,
+    context: str,
+    allow_version_mismatch: bool,
+) -> None:
+    """Show the network in a browser: map, flows, policy, addresses, pods' starts and health.
+
+    It only reads, and listens on this machine alone unless told otherwise. It needs the extra
+    `muslin[web]`.
+    """
+    arguments: list[str] = []
+    for flag, value in (
+        ("--config", config),
+        ("--context", context or None),
+        ("--port", port),
+        ("--listen", listen),
+        ("--aggregator", aggregator),
+        ("--aggregator-ca", aggregator_ca),
+        ("--aggregator-cert", aggregator_cert),
+        ("--aggregator-key", aggregator_key),
+        ("--tls-cert", tls_cert),
+        ("--tls-key", tls_key),
+    ):
+        if value is not None:
+            arguments.append(f"{flag}={value}")
+    arguments += [f"--status={one}" for one in status]
+    for flag, wanted in (
+        ("--token-review", token_review),
+        ("--allow-version-mismatch", allow_version_mismatch),
+    ):
+        arguments += [flag] if wanted else []
+    _replace_us(arguments)
+
+
+def _replace_us(arguments: list[str]) -> NoReturn:
+    """Become `calico-web`. Raises MuslinError where it is not installed."""
+    beside = os.path.dirname(sys.executable)
+    path = shutil.which(PROGRAM, path=f"{beside}{os.pathsep}{os.environ.get('PATH', os.defpath)}")
+    if path is None:
+        raise MuslinError(
+            f"{PROGRAM} is not installed on this machine, neither beside calicoctl nor in PATH:"
+            " pip install 'muslin[web]'"
+        )
+    sys.stdout.flush()
+    os.execv(path, [PROGRAM, *arguments])

@@ -1,0 +1,1 @@
+"""The views as pages of NiceGUI. Nothing is decided here."""

@@ -1,0 +1,1 @@
+"""What each view shows, as plain values made of the facts. Pure."""
