@@ -33,7 +33,7 @@ from felix.offers import Offers
 from felix.questions import Questions
 from felix.questions_afar import QuestionsAfar, table
 from felix.reports.drops import Drops
-from felix.reports.telling import Telling
+from felix.telling import Telling
 from libcalico.local.framing import Connection
 from libcalico.local.listening import UnixServer, serve_unix
 from libcalico.local.node_api import (

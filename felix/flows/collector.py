@@ -1,6 +1,6 @@
 """The packets and connections of this node, heard and counted: the edge around the joiner.
 
-Rules tell of first packets (`felix.reports.telling`), the kernel of connections that end, and at
+Rules tell of first packets (`felix.telling`), the kernel of connections that end, and at
 the end of each interval its whole list is read, in slices between which the main loop has its
 other work. Endings go before packets: a connection that is told of now may have the name of one
 that ended just before.
@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from felix.dataplane.turn.cooperative_steps import in_slices
 from felix.flows.joiner import Joiner
-from felix.reports.rationed import Rationed
-from felix.reports.telling import Telling
+from felix.rationed import Rationed
 from felix.rules.nflog_prefix import INGRESS_GROUP, Tell
+from felix.telling import Telling
 from flows.record import Flow
 from linux import connections
 from linux.connections import Endings

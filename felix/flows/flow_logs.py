@@ -30,7 +30,7 @@ from felix.flows.joiner import Joiner, Lost
 from felix.flows.outputs import Outputs, Wanted
 from felix.flows.policy_counts import PolicyCounts
 from felix.flows.services import ServiceFollower, ServiceTable
-from felix.reports.telling import Telling
+from felix.telling import Telling
 from flows.record import INTERVAL
 from libcalico.process import paths
 from libcalico.process.prometheus_text import Figure
@@ -160,7 +160,9 @@ class FlowLogs:
             now = time.time()
             # Wall-clock time, so that the intervals of all nodes are the same.
             period = interval(self._config)
-            due = (math.floor(now / period) + 1) * period
+            if began - now > period:
+                began = int(now)  # the clock was set back
+            due = (math.floor(max(now, began) / period) + 1) * period
             self._moved.clear()
             try:
                 async with asyncio.timeout(due - now):
@@ -168,11 +170,8 @@ class FlowLogs:
                 continue
             except TimeoutError:
                 pass
-            end = max(int(due), 1)
-            if not began < end:
-                # The clock was set back.
-                began = end - max(int(period), 1)
-            if await self._flush(began, end):
+            end = int(due)
+            if began < end and await self._flush(began, end):
                 began = end
 
     async def _flush(self, start: int, end: int) -> bool:

@@ -229,7 +229,11 @@ class Joiner:
 
     def _count(self, held: _Held, leg: _Leg, ingress: bool, found: Connection) -> None:
         """Count what a live connection had since it was counted last."""
-        flow = self._live(held, leg, ingress)
+        if leg.noted:
+            # It has started and completed already: the kernel lists none that is about to go.
+            flow = self._flow_of(self._key(held, leg, ingress), held)
+        else:
+            flow = self._live(held, leg, ingress)
         told = leg.packets, leg.bytes
         leg.packets = leg.bytes = 0
         if found.packets is None or found.bytes is None:
@@ -316,7 +320,7 @@ class Joiner:
 
     def all_counted(self, now: float) -> Iterator[None]:
         """All connections of the kernel were counted since the last call: finish, in steps, those
-        that it has no more, and note those that it does not have.
+        that it had no more twice, and note those that it does not have.
         """
         here, self._round = self._round, self._round + 1
         for number, held in enumerate(list(self._held.values())):
@@ -325,7 +329,8 @@ class Joiner:
             if self._held.get(held.key) is not held:
                 continue
             quiet = now - held.told
-            if held.seen < here if held.seen else quiet >= FORGOTTEN:
+            # One that the list leaves out may have expired: its end is told of soon.
+            if held.seen < here - 1 if held.seen else quiet >= FORGOTTEN:
                 self._finish(held)
             elif not held.seen:
                 for ingress, leg in held.legs.items():

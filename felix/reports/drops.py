@@ -1,6 +1,6 @@
 """Denied packets for those who watch: rules log them (NFLOG) while there is a watcher.
 
-The packets come by the one reader of this felix (`felix.reports.telling`). The prefix of a message
+The packets come by the one reader of this felix (`felix.telling`). The prefix of a message
 names the rule (`felix.rules.nflog_prefix`); names are looked up in this felix's calculation.
 
 Invariants:
@@ -21,9 +21,9 @@ from typing import Protocol
 from felix.calc.sets.pods_by_address import pod_at
 from felix.dataplane.loop import Dataplane
 from felix.explain.answering import denier
-from felix.reports.telling import Telling
 from felix.rules import nflog_prefix
 from felix.rules.nflog_prefix import Said, Tell, Verdict
+from felix.telling import Telling
 from libcalico.local.node_api import Message
 from libcalico.local.trace_messages import Denier, Dropped, Watching
 from libcalico.model import ResourceKey

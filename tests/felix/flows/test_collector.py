@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from felix.flows.collector import Collector
 from felix.flows.joiner import Joiner
-from felix.reports.telling import Listener
 from felix.rules.nflog_prefix import Tell
+from felix.telling import Listener
 from linux.netlink import wire as m
 from linux.nflog import Logged
 from tests.felix.flows.packets import packet

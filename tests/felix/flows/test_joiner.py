@@ -163,8 +163,28 @@ def test_a_connection_that_the_kernel_has_no_more_is_over() -> None:
     joiner.told(packet(A, C, 53, protocol=UDP), "APE0|gnp/out", 0.0, ingress=False)
     joiner.counted(connection(key(A, C, 53, protocol=UDP), 1, 60))
     assert flush(joiner)[0].counts.live == 1
+    assert flush(joiner)[0].counts.live == 1, "its end may be told of yet"
     (flow,) = flush(joiner)
     assert (flow.counts.live, flow.counts.completed) == (0, 1)
+
+
+def test_an_end_that_is_told_of_late_starts_nothing_again() -> None:
+    """The kernel lists no connection that has expired, and tells of its end some seconds later."""
+    joiner = Joiner(World())
+    joiner.told(packet(A, C, 80), "APE0|x", 0.0, ingress=False)
+    (flow,) = flush(joiner, 12.0)
+    assert (flow.counts.started, flow.counts.completed, flow.counts.packets_out) == (1, 1, 1)
+    joiner.ended(connection(key(A, C, 80), 5, 300, 4, 400))
+    (flow,) = flush(joiner, 14.0)
+    assert (flow.counts.started, flow.counts.completed, flow.counts.live) == (0, 0, 0)
+    assert (flow.counts.packets_out, flow.counts.packets_in) == (4, 4)
+    joiner.told(packet(A, C, 81), "APE0|x", 20.0, ingress=False)
+    joiner.counted(connection(key(A, C, 81), 1, 60))
+    flush(joiner, 21.0)
+    flush(joiner, 36.0)
+    joiner.ended(connection(key(A, C, 81), 9, 540))
+    (flow,) = flush(joiner, 51.0)
+    assert (flow.counts.completed, flow.counts.packets_out) == (1, 8)
 
 
 def test_labels_that_not_all_have_are_left_out() -> None:
@@ -339,12 +359,12 @@ def test_every_packet_counts_once(
     for one in truths.values():
         for ingress in one.legs:
             out, into = ("in", "out") if ingress else ("out", "in")
-            denied = ingress in one.denied
+            refused = ingress in one.denied
             which_flow = (
                 World().ends[one.source].end.name,
                 World().ends[one.destination].end.name,
                 Reporter.DESTINATION if ingress else Reporter.SOURCE,
-                Action.DENY if denied else Action.ALLOW,
+                Action.DENY if refused else Action.ALLOW,
             )
             expected[(*which_flow, out)] += one.there if one.confirmed else one.told
             expected[(*which_flow, into)] += one.back

@@ -19,8 +19,8 @@ from tests.support.ports import free_ports
 
 
 def flow(port: int) -> Flow:
-    ends = (End(EndKind.WORKLOAD, name, "shop") for name in ("a", "b"))
-    return Flow(Key(*ends, port, "tcp", Reporter.SOURCE, Action.ALLOW), 0, 15)
+    source, destination = (End(EndKind.WORKLOAD, name, "shop") for name in ("a", "b"))
+    return Flow(Key(source, destination, port, "tcp", Reporter.SOURCE, Action.ALLOW), 0, 15)
 
 
 class Collector(goldmane_pb2_grpc.FlowCollectorServicer):  # type: ignore[misc]

@@ -20,8 +20,8 @@ from libcalico.process import prometheus_text
 
 
 def flow(*hits: Hit, packets: int = 3, action: Action = Action.DENY) -> Flow:
-    ends = (End(EndKind.WORKLOAD, name, "shop") for name in ("a", "b"))
-    key = Key(*ends, 80, "tcp", Reporter.DESTINATION, action, trace=Trace(hits))
+    source, destination = (End(EndKind.WORKLOAD, name, "shop") for name in ("a", "b"))
+    key = Key(source, destination, 80, "tcp", Reporter.DESTINATION, action, trace=Trace(hits))
     return Flow(key, 0, 15, Counts(packets_in=packets, packets_out=1))
 
 

@@ -8,9 +8,9 @@ such rule, no socket and no cost.
 Invariants:
   NFR-1  One felix has one reader at most, and every listener hears every packet from its joining
          to its leaving, or that it was lost.
-  NFR-2  A flood takes a bounded share of the main loop (`felix.reports.rationed`). What the kernel
+  NFR-2  A flood takes a bounded share of the main loop (`felix.rationed`). What the kernel
          drops meanwhile is counted.
-Tested in tests/felix/reports/test_telling.py and, with a kernel, tests/felix/kernel/test_drops.py
+Tested in tests/felix/agent/test_telling.py and, with a kernel, tests/felix/kernel/test_drops.py
 and test_flows.py.
 """
 
@@ -25,7 +25,7 @@ from functools import partial
 from typing import Protocol
 
 from felix.dataplane.loop import Dataplane
-from felix.reports.rationed import Rationed
+from felix.rationed import Rationed
 from felix.rules import nflog_prefix
 from felix.rules.nflog_prefix import Tell
 from libcalico.process.tasks import start

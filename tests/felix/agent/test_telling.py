@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from felix.reports.telling import Telling
 from felix.rules.nflog_prefix import Tell
+from felix.telling import Telling
 from linux import nflog
 from linux.errors import KernelError
 from linux.nflog import Logged
@@ -154,7 +154,7 @@ def test_a_reader_that_breaks_tells_all_listeners(space: Namespace) -> None:
         await until(lambda: plane.rules.telling is Tell.FLOWS)
         written(one, plane)
 
-        def broken() -> list[Logged]:
+        def broken(most: int = 0) -> list[Logged]:
             raise KernelError(5, "read NFLOG")
 
         assert one._reader is not None

@@ -6,7 +6,7 @@ reads all of it would be all that felix does.
 Invariant:
   RAT-1  After `MOST_A_SECOND` items in a second the descriptor is left alone until that second is
          over, and read again then.
-Tested in tests/felix/reports/test_rationed.py.
+Tested in tests/felix/agent/test_rationed.py.
 """
 
 from __future__ import annotations

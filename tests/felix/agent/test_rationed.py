@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from felix.reports.rationed import Rationed
+from felix.rationed import Rationed
 from tests.support.patience import until
 
 
