@@ -37,6 +37,6 @@ def cleaned_document(document: Mapping[str, object] | None) -> Mapping[str, obje
     """The same of a status document; None stays None."""
     if document is None:
         return None
-    found = cleaned(document)
-    assert isinstance(found, dict)
-    return found
+    result = cleaned(document)
+    assert isinstance(result, dict)
+    return result

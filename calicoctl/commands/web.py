@@ -73,11 +73,11 @@ def web(
         if value is not None:
             arguments.append(f"{flag}={value}")
     arguments += [f"--status={one}" for one in status]
-    for flag, wanted in (
+    for flag, requested in (
         ("--token-review", token_review),
         ("--allow-version-mismatch", allow_version_mismatch),
     ):
-        arguments += [flag] if wanted else []
+        arguments += [flag] if requested else []
     _replace_us(arguments)
 
 

@@ -88,12 +88,12 @@ def _stacked(bands: Sequence[Band], side: int, total: int) -> dict[str, tuple[fl
     for band in bands:
         name = (band.source, band.destination)[side]
         heights[name] = heights.get(name, 0.0) + max(LEAST, band.total / total * TALL)
-    found: dict[str, tuple[float, float]] = {}
+    result: dict[str, tuple[float, float]] = {}
     y = GAP
     for name, height in heights.items():
-        found[name] = (y, y + height)
+        result[name] = (y, y + height)
         y += max(height, 14.0) + GAP
-    return found
+    return result
 
 
 def _band(ys: Sequence[float], thick: float, words: str, *, denied: bool, some: bool) -> Html:

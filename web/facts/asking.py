@@ -56,11 +56,11 @@ class Asking:
         assert self._place is not None
         words: dict[str, Word] = {}
         async with Aggregator(self._place) as aggregator:
-            async for told in aggregator.ask(STATUS, seconds=SECONDS):
-                if told.answer is not None:
-                    words[told.node] = _word(told.node, told.answer)
-                elif told.error and told.node not in words:
-                    words[told.node] = silent(told.node, str(cleaned(told.error)))
+            async for reported in aggregator.ask(STATUS, seconds=SECONDS):
+                if reported.answer is not None:
+                    words[reported.node] = _word(reported.node, reported.answer)
+                elif reported.error and reported.node not in words:
+                    words[reported.node] = silent(reported.node, str(cleaned(reported.error)))
         return words
 
     async def flows(self, query: FlowQuery) -> tuple[Listing | None, str]:

@@ -74,7 +74,7 @@ async def read_events(options: Options) -> tuple[tuple[EventLine, ...] | None, s
 
 def lines_of(raw: bytes) -> tuple[EventLine, ...]:
     """Our Events of a list, the newest first. Raises NO_DOCUMENT. Pure."""
-    found: Iterable[_Event] = msgspec.json.decode(raw, type=_List).items
+    result: Iterable[_Event] = msgspec.json.decode(raw, type=_List).items
     lines = [
         EventLine(
             one.lastTimestamp or one.eventTime or "",
@@ -84,7 +84,7 @@ def lines_of(raw: bytes) -> tuple[EventLine, ...]:
             str(cleaned(one.message)),
             one.count or 1,
         )
-        for one in found
+        for one in result
         if (one.source.component or one.reportingComponent).startswith(OURS)
     ]
     return tuple(sorted(lines, key=lambda line: line.when, reverse=True))

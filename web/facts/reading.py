@@ -88,13 +88,13 @@ async def _read(source: Source, before: Facts | None) -> Facts:
 
 
 async def _listed(store: Datastore, kinds: tuple[str, ...]) -> tuple[list[Resource], list[str]]:
-    found: list[Resource] = []
+    result: list[Resource] = []
     unreadable: list[str] = []
     for kind in kinds:
         listing = await store.list(Selection(kind))
-        found += [entry.value for entry in listing.entries]
+        result += [entry.value for entry in listing.entries]
         unreadable += [f"{name} cannot be read: {reason}" for name, reason in listing.broken]
-    return found, unreadable
+    return result, unreadable
 
 
 def view_of(world: World, extra: list[Resource]) -> ClusterView:

@@ -67,12 +67,12 @@ def silent(node: str, error: str) -> Word:
 
 def of_folders(folders: Mapping[str, Path], now: datetime) -> dict[str, Word]:
     """The words of the nodes whose status files lie in these folders."""
-    found: dict[str, Word] = {}
+    result: dict[str, Word] = {}
     for node, folder in folders.items():
         documents = {room: status_file.read(room, folder) for room in ROOMS}
         if any(documents.values()):
-            found[node] = of_documents(node, documents, now, FILES)
-    return found
+            result[node] = of_documents(node, documents, now, FILES)
+    return result
 
 
 def folders_of(options: Iterable[str]) -> dict[str, Path]:

@@ -75,7 +75,7 @@ class Gate:
 def _guarded(send: Send) -> Send:
     """`send` that adds headers to an answer, and the nonce to an HTML page."""
     nonce = secrets.token_urlsafe(18)
-    held: list[Message] = []
+    begun: list[Message] = []
     body = bytearray()
 
     async def sending(message: Message) -> None:
@@ -84,15 +84,15 @@ def _guarded(send: Send) -> Send:
             started: Message = {**message, "headers": [*fixed, *headers(nonce)]}
             kind = dict(fixed).get(b"content-type", b"")
             if kind.startswith(b"text/html"):
-                held.append(started)
+                begun.append(started)
                 return
             await send(started)
-        elif message["type"] == "http.response.body" and held:
+        elif message["type"] == "http.response.body" and begun:
             body.extend(message.get("body", b""))
             if message.get("more_body"):
                 return
             whole = with_nonce(bytes(body), nonce)
-            started = held.pop()
+            started = begun.pop()
             kept = [one for one in started["headers"] if one[0].lower() != b"content-length"]
             kept += [(b"content-length", str(len(whole)).encode()), (b"cache-control", b"no-store")]
             await send({**started, "headers": kept})

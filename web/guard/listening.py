@@ -62,11 +62,11 @@ def listening(
         if not certificate:
             rule = "needs --tls-cert and --tls-key: tokens would cross the network in clear text"
             raise InvalidValue("--listen", host, rule)
-    wanted = frozenset(name.lower() for name in names)
-    for name in wanted:
+    requested = frozenset(name.lower() for name in names)
+    for name in requested:
         if not name or "/" in name or " " in name:
             raise InvalidValue("--name", name, "a host name without scheme, port and path")
-    allowed = LOCAL | wanted if address.is_loopback or wanted else frozenset()
+    allowed = LOCAL | requested if address.is_loopback or requested else frozenset()
     return Listening(host, port, review, certificate, key, allowed)
 
 

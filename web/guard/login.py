@@ -180,10 +180,10 @@ async def _html(
 
 def _cookie(header: str) -> str:
     try:
-        found = SimpleCookie(header).get(COOKIE)
+        result = SimpleCookie(header).get(COOKIE)
     except CookieError:
         return ""
-    return found.value if found is not None else ""
+    return result.value if result is not None else ""
 
 
 def _digest(secret: str) -> str:

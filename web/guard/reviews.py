@@ -2,7 +2,7 @@
 
 TokenReview names the user, SubjectAccessReview says whether that user may `get` the path
 `/muslin/web`, which the ClusterRole calico-web-viewer grants. Our own rights are these two
-questions. Source: API references of TokenReview (authentication.k8s.io/v1) and
+questions. Source: API reference of TokenReview (authentication.k8s.io/v1) and
 SubjectAccessReview (authorization.k8s.io/v1). Tested in tests/apiserver/test_web_reviews.py.
 """
 

@@ -97,7 +97,7 @@ async def live(
         .classes("view")
     ):
         ui.html(tag("h1", view.title), sanitize=False)
-        told = ui.html(status(keeper), sanitize=False)
+        reported = ui.html(status(keeper), sanitize=False)
         if extra is not None:
             extra()
         shown = ui.html("", sanitize=False)
@@ -109,7 +109,7 @@ async def live(
         newest = keeper.version
         if newest == version:
             return
-        told.set_content(status(keeper))
+        reported.set_content(status(keeper))
         if keeper.facts is not None and view.show is not None:
             show = view.show
             key = (view.path, *sorted(query.items()))

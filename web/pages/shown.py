@@ -86,16 +86,16 @@ def asked_of(query: Query) -> Asked:
 
 def address_view(facts: Facts, query: Query) -> Html:
     """View 4, and the block that was clicked or looked for."""
-    wanted = query.get("block", "") or query.get("find", "")
+    requested = query.get("block", "") or query.get("find", "")
     head = form("/addresses", entry("find", "Address or block", query.get("find", ""), 24))
-    block = block_view(facts, wanted) if wanted else None
+    block = block_view(facts, requested) if requested else None
     grids = pools(facts)
     pool = query.get("pool", "")
     if pool:
         grids = [grid for grid in grids if grid.name == pool]
     parts = [head]
-    if wanted and block is None:
-        parts.append(notice("missing", f"No block holds {wanted}."))
+    if requested and block is None:
+        parts.append(notice("missing", f"No block holds {requested}."))
     if pool and not grids:
         parts.append(notice("error", f"There is no pool {pool}."))
     parts.append(address_drawing.addresses(grids, block, other_problems(facts)))

@@ -97,13 +97,13 @@ def pools(facts: Facts) -> list[PoolGrid]:
 def block_view(facts: Facts, text: str) -> BlockView | None:
     """The block with this CIDR, or the one that holds this address; None where there is none."""
     try:
-        wanted = ip_network(text)
+        requested = ip_network(text)
     except ValueError:
         return None
     for grid in pools(facts):
         for cell in grid.blocks:
             cidr = ip_network(cell.cidr)
-            if cidr.version == wanted.version and wanted.subnet_of(cidr):  # type: ignore[arg-type]
+            if cidr.version == requested.version and requested.subnet_of(cidr):  # type: ignore[arg-type]
                 return BlockView(cell, tuple(_rows(facts, cidr)))
     return None
 
@@ -111,8 +111,8 @@ def block_view(facts: Facts, text: str) -> BlockView | None:
 def other_problems(facts: Facts) -> list[tuple[str, str]]:
     """Problems that lie in no block: handles, affinities, addresses of no block."""
     inside = {text for texts in _problems(facts).values() for text in texts}
-    told = ((one.subject, _text(one)) for one in facts.report.problems)
-    return [(subject, text) for subject, text in told if text not in inside]
+    reported = ((one.subject, _text(one)) for one in facts.report.problems)
+    return [(subject, text) for subject, text in reported if text not in inside]
 
 
 def _grid(usage: PoolUsage, by_block: Mapping[str, list[str]], facts: Facts) -> PoolGrid:
@@ -162,12 +162,12 @@ def _problems(facts: Facts) -> dict[str, list[str]]:
     for network in networks:
         length = (network.version, network.prefixlen)
         by_length.setdefault(length, set()).add(int(network.network_address))
-    found: dict[str, list[str]] = {}
+    result: dict[str, list[str]] = {}
     for one in facts.report.problems:
         home = _home(one.subject, by_length)
         if home:
-            found.setdefault(home, []).append(_text(one))
-    return found
+            result.setdefault(home, []).append(_text(one))
+    return result
 
 
 def _home(subject: str, by_length: Mapping[tuple[int, int], set[int]]) -> str:

@@ -129,9 +129,9 @@ def bands(flows: Sequence[Flow]) -> list[Band]:
     """Connections between namespaces, both reporters of one connection counted once."""
     sums: dict[tuple[str, str], list[int]] = {}
     for ends, (total, denied) in _connections(flows).items():
-        told = sums.setdefault(ends, [0, 0])
-        told[0] += total
-        told[1] += denied
+        reported = sums.setdefault(ends, [0, 0])
+        reported[0] += total
+        reported[1] += denied
     kept = [_largest(sums, side) for side in (0, 1)]
     merged: dict[tuple[str, str], list[int]] = {}
     for (source, destination), (total, denied) in sums.items():
@@ -156,17 +156,17 @@ def _connections(flows: Sequence[Flow]) -> dict[tuple[str, str], list[int]]:
         key = flow.key
         which = (key.source, key.destination, key.port, key.protocol)
         where[which] = place(key.source), place(key.destination)
-        told = seen.setdefault(which, {}).setdefault(key.reporter, [0, 0])
+        reported = seen.setdefault(which, {}).setdefault(key.reporter, [0, 0])
         number = max(1, flow.counts.started)
-        told[0] += number
-        told[1] += number if key.action is Action.DENY else 0
-    found: dict[tuple[str, str], list[int]] = {}
+        reported[0] += number
+        reported[1] += number if key.action is Action.DENY else 0
+    result: dict[tuple[str, str], list[int]] = {}
     for ends, reporters in seen.items():
-        sums = found.setdefault(where[ends], [0, 0])
+        sums = result.setdefault(where[ends], [0, 0])
         total = max(counts[0] for counts in reporters.values())
         sums[0] += total
         sums[1] += min(total, sum(counts[1] for counts in reporters.values()))
-    return found
+    return result
 
 
 def _largest(sums: Mapping[tuple[str, str], Sequence[int]], side: int) -> set[str]:

@@ -78,19 +78,19 @@ class Health:
 
 def health(facts: Facts) -> Health:
     """Judge the facts."""
-    found = [
+    result = [
         *_objects(facts),
         *_processes(facts),
         *_sessions(facts),
         *_addresses(facts),
         *_pools(facts),
     ]
-    found.sort(key=lambda one: (-one.severity, one.subject, one.text))
+    result.sort(key=lambda one: (-one.severity, one.subject, one.text))
     events = tuple(
         (one.when, one.component, one.subject, one.reason, f"{one.message} ({one.count} times)")
         for one in facts.events or ()
     )
-    return Health(tuple(found[:MOST]), max(0, len(found) - MOST), tuple(_unknown(facts)), events)
+    return Health(tuple(result[:MOST]), max(0, len(result) - MOST), tuple(_unknown(facts)), events)
 
 
 def _objects(facts: Facts) -> Iterator[Finding]:
@@ -124,8 +124,8 @@ def _processes(facts: Facts) -> Iterator[Finding]:
 
 
 def _sessions(facts: Facts) -> Iterator[Finding]:
-    for node, held in sessions(facts).items():
-        for one in held:
+    for node, configured in sessions(facts).items():
+        for one in configured:
             if one.state is not State.DOWN:
                 continue
             what = ": ".join(filter(None, (one.cause or one.info or "down", one.seen)))
@@ -140,8 +140,8 @@ def _addresses(facts: Facts) -> Iterator[Finding]:
     )
 
 
-def _listed(found: Iterable[IPAMFinding], severity: Severity) -> Iterator[Finding]:
-    for one in found:
+def _listed(result: Iterable[IPAMFinding], severity: Severity) -> Iterator[Finding]:
+    for one in result:
         link = f"/addresses?find={one.subject}"
         fix = FIXES.get(one.kind, LOOK)
         yield Finding(severity, one.subject, f"{one.kind.value}: {one.text}", fix, link)

@@ -220,8 +220,8 @@ class _Asker:
                 total = sums.setdefault((source_group, group), [0, 0])
                 total[0] += pairs if allowed else 0
                 total[1] += pairs
-                told = decisions.setdefault((source_group, group), {})
-                self._note(told, source, destination, pairs, allowed, by, ingress=ingress)
+                reported = decisions.setdefault((source_group, group), {})
+                self._note(reported, source, destination, pairs, allowed, by, ingress=ingress)
         groups = tuple(sorted(kept, key=lambda name: (name in (OUTSIDE, WITHOUT), name)))
         cells = {ends: Cell(*total) for ends, total in sums.items()}
         return Matrix(
@@ -230,8 +230,8 @@ class _Asker:
             groups,
             counts,
             cells,
-            {ends: tuple(sorted(told.values(), key=lambda one: (one.allowed, -one.pairs)))
-             for ends, told in decisions.items()},
+            {ends: tuple(sorted(reported.values(), key=lambda one: (one.allowed, -one.pairs)))
+             for ends, reported in decisions.items()},
             len(counts) - len(kept),
             left,
             tuple(notes),
@@ -275,7 +275,7 @@ class _Asker:
 
     def _note(
         self,
-        told: dict[tuple[str, bool], Decision],
+        reported: dict[tuple[str, bool], Decision],
         source: Class,
         destination: Class,
         pairs: int,
@@ -285,12 +285,12 @@ class _Asker:
         ingress: bool,
     ) -> None:
         decided, rule = self._text(by, ingress=ingress)
-        known = told.get((decided, allowed))
+        known = reported.get((decided, allowed))
         if known is not None:
-            told[decided, allowed] = replace(known, pairs=known.pairs + pairs)
-        elif len(told) < MOST_DECISIONS:
+            reported[decided, allowed] = replace(known, pairs=known.pairs + pairs)
+        elif len(reported) < MOST_DECISIONS:
             ends = _example(source), _example(destination, other_than=source)
-            told[decided, allowed] = Decision(allowed, *ends, pairs, decided, rule)
+            reported[decided, allowed] = Decision(allowed, *ends, pairs, decided, rule)
 
     def _text(self, ruling: Ruling | None, *, ingress: bool) -> tuple[str, str]:
         if ruling is None:

@@ -104,12 +104,14 @@ def _racks(facts: Facts, tiles: Mapping[str, Tile], by: str) -> list[Rack]:
     ]
 
 
-def _tile(facts: Facts, name: str, held: Sequence[Session], place: Place | None) -> Tile:
-    state = of_many([one.state for one in held])
+def _tile(facts: Facts, name: str, configured: Sequence[Session], place: Place | None) -> Tile:
+    state = of_many([one.state for one in configured])
     word = facts.words.get(name)
-    counts = Counter(one.state for one in held)
+    counts = Counter(one.state for one in configured)
     parts = (
-        [f"{counts[State.UP]} of {counted(len(held), 'session')} up"] if held else ["no session"]
+        [f"{counts[State.UP]} of {counted(len(configured), 'session')} up"]
+        if configured
+        else ["no session"]
     )
     if counts[State.UNKNOWN]:
         parts.append(f"{counts[State.UNKNOWN]} not known")
@@ -150,7 +152,7 @@ def _other(place: Place, lines: Sequence[Line]) -> Tile:
 
 
 def _lines(facts: Facts, known: Mapping[str, list[Session]]) -> list[Line]:
-    by_ends = {(one.node, one.address): one for held in known.values() for one in held}
+    by_ends = {(one.node, one.address): one for configured in known.values() for one in configured}
     lines = []
     for link in facts.topology.links:
         if link.far.startswith(HUB):
@@ -162,9 +164,9 @@ def _lines(facts: Facts, known: Mapping[str, list[Session]]) -> list[Line]:
         if far is not None and near is not None:
             back = near.address(link.address.version)
             ends.append(by_ends.get((link.far, str(back))))
-        told = [one for one in ends if one is not None]
-        state = _both([one.state for one in told])
-        why = next((one.why for one in told if one.state is State.DOWN and one.why), "")
+        reported = [one for one in ends if one is not None]
+        state = _both([one.state for one in reported])
+        why = next((one.why for one in reported if one.state is State.DOWN and one.why), "")
         text = f"{link.near} to {link.far}: {state.word}" + (f": {why}" if why else "")
         lines.append(Line(link.near, link.far, state, text))
     return lines
@@ -179,7 +181,7 @@ def _both(states: Sequence[State]) -> State:
 
 def _summary(tiles: Iterable[Tile], known: Mapping[str, list[Session]]) -> str:
     counts = Counter(tile.state for tile in tiles)
-    held = Counter(one.state for all_of in known.values() for one in all_of)
+    configured = Counter(one.state for all_of in known.values() for one in all_of)
     nodes = ", ".join(f"{counts[one]} {one.word}" for one in State if counts[one])
-    ends = ", ".join(f"{held[one]} {one.word}" for one in State if held[one])
+    ends = ", ".join(f"{configured[one]} {one.word}" for one in State if configured[one])
     return f"Nodes: {nodes or 'none'}. Ends of sessions: {ends or 'none'}."

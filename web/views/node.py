@@ -99,9 +99,9 @@ def _refused(facts: Facts, name: str, word: Word | None) -> Iterator[tuple[str, 
     if word is not None:
         for each in word.bgp.objects("refused"):
             yield str(each.get("peer", "")), str(each.get("reason", ""))
-        told = word.bgp.status.get("felix_refused")
-        if isinstance(told, dict):
-            yield from ((str(prefix), f"felix: {reason}") for prefix, reason in told.items())
+        reported = word.bgp.status.get("felix_refused")
+        if isinstance(reported, dict):
+            yield from ((str(prefix), f"felix: {reason}") for prefix, reason in reported.items())
         for peer in word.bgp.objects("peers"):
             paths = peer.get("refused_paths")
             if isinstance(paths, dict):
@@ -113,8 +113,8 @@ def _routes(facts: Facts, name: str) -> Iterator[Route]:
     status = facts.statuses.get(name)
     if status is None:
         return
-    told = status.status.routes
-    for route in (*told.routesV4, *told.routesV6):
+    reported = status.status.routes
+    for route in (*reported.routesV4, *reported.routesV6):
         learned = route.learnedFrom
         yield Route(
             route.type,

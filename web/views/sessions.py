@@ -64,7 +64,7 @@ def sessions(facts: Facts) -> dict[str, list[Session]]:
     """The sessions of every node, worst first."""
     expected = _expected(facts)
     spokes = {link.near: [link] for link in facts.topology.links if link.far.startswith(HUB)}
-    found: dict[str, list[Session]] = {}
+    result: dict[str, list[Session]] = {}
     for node in facts.nodes:
         word = facts.words.get(node)
         if word is not None and word.bgp.status:
@@ -74,8 +74,8 @@ def sessions(facts: Facts) -> dict[str, list[Session]]:
         else:
             made = [_unknown(node, link) for link in expected.get(node, {}).values()]
             made += [_unknown(node, link) for link in spokes.get(node, ())]
-        found[node] = sorted(made, key=lambda one: (-one.state.rank, one.peer, one.address))
-    return found
+        result[node] = sorted(made, key=lambda one: (-one.state.rank, one.peer, one.address))
+    return result
 
 
 def _expected(facts: Facts) -> dict[str, dict[str, Link]]:
@@ -85,19 +85,19 @@ def _expected(facts: Facts) -> dict[str, dict[str, Link]]:
     """
     nodes = facts.view.nodes
     asn = {place.name: place.asn for place in facts.topology.places}
-    found: dict[str, dict[str, Link]] = {}
+    result: dict[str, dict[str, Link]] = {}
     for link in facts.topology.links:
         if link.far.startswith(HUB):
             continue
-        found.setdefault(link.near, {})[str(link.address)] = link
+        result.setdefault(link.near, {})[str(link.address)] = link
         far, near = nodes.get(link.far), nodes.get(link.near)
         if far is None or near is None or ONE_SIDED in link.note:
             continue
         back = near.address(link.address.version)
         if back is not None:
             other = Link(link.far, link.near, back, link.kind, asn.get(link.near, 0))
-            found.setdefault(link.far, {})[str(back)] = other
-    return found
+            result.setdefault(link.far, {})[str(back)] = other
+    return result
 
 
 def _one_sided(node: str, link: Link) -> Session:
@@ -125,8 +125,8 @@ def _unknown(node: str, link: Link) -> Session:
 def _of_word(
     node: str, word: Word, expected: Mapping[str, Link], facts: Facts
 ) -> Iterator[Session]:
-    told = {str(one.get("address", "")): one for one in word.bgp.objects("peers")}
-    for address, peer in told.items():
+    reported = {str(one.get("address", "")): one for one in word.bgp.objects("peers")}
+    for address, peer in reported.items():
         link = expected.get(address)
         up = peer.get("state") == "up" and word.bgp.running
         cause, seen, fix = (str(peer.get(name, "")) for name in ("cause", "seen", "fix"))
@@ -154,7 +154,7 @@ def _of_word(
             word.source,
         )
     for address, link in expected.items():
-        if address not in told:
+        if address not in reported:
             yield _missing(node, link, word.bgp)
 
 
@@ -174,12 +174,12 @@ def _of_status(
     node: str, status: CalicoNodeStatus, expected: Mapping[str, Link], facts: Facts
 ) -> Iterator[Session]:
     bgp = status.status.bgp
-    told = {peer.peerIP: peer for peer in (*bgp.peersV4, *bgp.peersV6)}
+    reported = {peer.peerIP: peer for peer in (*bgp.peersV4, *bgp.peersV6)}
     if "BGP" not in status.spec.classes:
         yield from (_unknown(node, link) for link in expected.values())
         return
     source = f"CalicoNodeStatus {status.metadata.name}, {status.status.lastUpdated}"
-    for address, peer in told.items():
+    for address, peer in reported.items():
         link = expected.get(address)
         up = peer.state == ESTABLISHED
         one_sided = link is not None and ONE_SIDED in link.note
@@ -198,7 +198,7 @@ def _of_status(
             source=source,
         )
     for address, link in expected.items():
-        if address not in told:
+        if address not in reported:
             yield _unknown(node, link)
 
 
