@@ -96,10 +96,7 @@ class Agent:
         self.dataplane = Dataplane(self.calc, PathTable(), self.config, self._published)
         self.calc.on_blocks = self.dataplane.kick
         self.dataplane.linger = self._linger
-        self.server = NodeServer(node, self.dataplane)
-        self.flow_logs = FlowLogs(
-            node, self.dataplane, self.server.telling, environ, where.flow_accounting
-        )
+        self.server = NodeServer(node, self.dataplane, environ, where.flow_accounting)
         # Without a speaker the routes to other nodes come from the datastore.
         self.networking = environ.get("CALICO_NETWORKING_BACKEND", "") or "bird"
         self.dataplane.links.tunnels.told = self.networking == "bird"
@@ -116,6 +113,11 @@ class Agent:
         self._store: Datastore | None = None
         rows = EndpointRows(self.calc, self._put_own, self.dataplane.kick_some)
         self.sinks: Mapping[str, Sink] = {"WorkloadEndpoint": rows}
+
+    @property
+    def flow_logs(self) -> FlowLogs:
+        """The flow logs of this node."""
+        return self.server.flow_logs
 
     @property
     def config(self) -> Config:
@@ -153,7 +155,6 @@ class Agent:
                 group.create_task(malloc_trim.give_back())
         finally:
             self.endpoint_status.stop()
-            self.flow_logs.stop()
             self.objects.readable.close()
             await self.server.stop()
             await self.servers.stop()

@@ -24,10 +24,12 @@ import logging
 from collections.abc import Iterable, Mapping
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
+from types import MappingProxyType
 
 from felix.calc.endpoints import Endpoint
 from felix.calc.sets.claimed_blocks import IPNetwork
 from felix.dataplane.loop import Dataplane
+from felix.flows.flow_logs import MARK, FlowLogs
 from felix.node_peer import Peer
 from felix.offers import Offers
 from felix.questions import Questions
@@ -64,7 +66,13 @@ log = logging.getLogger(__name__)
 class NodeServer:
     """Felix's end of `node.sock`. The agent calls `publish` after each turn of the main loop."""
 
-    def __init__(self, node: str, dataplane: Dataplane) -> None:
+    def __init__(
+        self,
+        node: str,
+        dataplane: Dataplane,
+        environ: Mapping[str, str] = MappingProxyType({}),
+        flow_accounting: Path = MARK,
+    ) -> None:
         self._plane = dataplane
         self._peers: set[Peer] = set()
         self._speaker: Peer | None = None
@@ -79,6 +87,7 @@ class NodeServer:
         self._questions = Questions(node, dataplane)
         self.telling = Telling(dataplane, self._questions.counts.across)
         self._drops = Drops(node, dataplane, self.telling)
+        self.flow_logs = FlowLogs(node, dataplane, self.telling, environ, flow_accounting)
         self._answering: set[asyncio.Task[None]] = set()
         dataplane.on_ruled = self._ruled
 
@@ -93,6 +102,7 @@ class NodeServer:
 
     async def stop(self) -> None:
         """Stop listening and end every connection."""
+        self.flow_logs.stop()
         self.telling.close()
         if self._server is not None:
             await self._server.close()
