@@ -97,9 +97,8 @@ class Agent:
         self.dataplane = Dataplane(self.calc, PathTable(), self.config, self._published)
         self.calc.on_blocks = self.dataplane.kick
         self.dataplane.linger = self._linger
-        self.server = NodeServer(node, self.dataplane, where.status)
-        self.flow_logs = FlowLogs(
-            node, self.dataplane, self.server.telling, environ, where.flow_accounting
+        self.server = NodeServer(
+            node, self.dataplane, environ, where.flow_accounting, where.status
         )
         # Without a speaker the routes to other nodes come from the datastore.
         self.networking = environ.get("CALICO_NETWORKING_BACKEND", "") or "bird"
@@ -118,6 +117,11 @@ class Agent:
         self._store: Datastore | None = None
         rows = EndpointRows(self.calc, self._put_own, self.dataplane.kick_some)
         self.sinks: Mapping[str, Sink] = {"WorkloadEndpoint": rows}
+
+    @property
+    def flow_logs(self) -> FlowLogs:
+        """The flow logs of this node."""
+        return self.server.flow_logs
 
     @property
     def config(self) -> Config:
@@ -156,7 +160,6 @@ class Agent:
                 group.create_task(malloc_trim.give_back())
         finally:
             self.endpoint_status.stop()
-            self.flow_logs.stop()
             self.objects.readable.close()
             await self.server.stop()
             await self.servers.stop()

@@ -24,10 +24,12 @@ import logging
 from collections.abc import Iterable, Mapping
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
+from types import MappingProxyType
 
 from felix.calc.endpoints import Endpoint
 from felix.calc.sets.claimed_blocks import IPNetwork
 from felix.dataplane.loop import Dataplane
+from felix.flows.flow_logs import MARK, FlowLogs
 from felix.node_peer import Peer
 from felix.offers import Offers
 from felix.questions import Questions
@@ -65,7 +67,14 @@ log = logging.getLogger(__name__)
 class NodeServer:
     """Felix's end of `node.sock`. The agent calls `publish` after each turn of the main loop."""
 
-    def __init__(self, node: str, dataplane: Dataplane, status: Path = paths.STATUS) -> None:
+    def __init__(
+        self,
+        node: str,
+        dataplane: Dataplane,
+        environ: Mapping[str, str] = MappingProxyType({}),
+        flow_accounting: Path = MARK,
+        status: Path = paths.STATUS,
+    ) -> None:
         self._plane = dataplane
         self._peers: set[Peer] = set()
         self._speaker: Peer | None = None
@@ -81,6 +90,7 @@ class NodeServer:
         self.questions_afar = QuestionsAfar(node, table(status))
         self.telling = Telling(dataplane, self._questions.counts.across)
         self._drops = Drops(node, dataplane, self.telling)
+        self.flow_logs = FlowLogs(node, dataplane, self.telling, environ, flow_accounting)
         self._answering: set[asyncio.Task[None]] = set()
         dataplane.on_ruled = self._ruled
 
@@ -95,6 +105,7 @@ class NodeServer:
 
     async def stop(self) -> None:
         """Stop listening and end every connection."""
+        self.flow_logs.stop()
         self.telling.close()
         self.questions_afar.stop()
         if self._server is not None:

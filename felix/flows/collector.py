@@ -23,10 +23,10 @@ from felix.rationed import Rationed
 from felix.rules.nflog_prefix import INGRESS_GROUP, Tell
 from felix.telling import Telling
 from flows.record import Flow
-from linux import connections
-from linux.connections import Endings
 from linux.errors import KernelError
 from linux.nflog import Logged
+from linux.tracking import connections
+from linux.tracking.connections import Endings
 
 SLICE = 0.004
 """Seconds of reading after which others have their turn."""
@@ -74,13 +74,13 @@ class Collector:
 
     def heard(self, packets: Sequence[Logged], lost: int) -> None:
         """Take packets that rules told of."""
-        self._joiner.lost.told += lost
+        self._joiner.lost.packets += lost
         while self._ended():
             pass
         now = asyncio.get_running_loop().time()
-        told = self._joiner.told
+        hear = self._joiner.hear
         for packet in packets:
-            told(packet.payload, packet.prefix, now, ingress=packet.group == INGRESS_GROUP)
+            hear(packet.payload, packet.prefix, now, ingress=packet.group == INGRESS_GROUP)
 
     def deaf(self, why: str) -> None:
         """Packets cannot be heard any more; the owner opens anew."""
@@ -100,9 +100,9 @@ class Collector:
         self._joiner.lost.endings += endings.lost
         endings.lost = 0
         for body in bodies:
-            found = connections.key_in(body)
-            if found is not None and found[0] in self._joiner:
-                self._joiner.ended(connections.connection_of(body, found))
+            parts = connections.key_in(body)
+            if parts is not None and parts[0] in self._joiner:
+                self._joiner.ended(connections.connection_of(body, parts))
         return len(bodies)
 
     # -- an interval ---------------------------------------------------------------------------
@@ -126,9 +126,9 @@ class Collector:
         joiner = self._joiner
         for bodies in self._slices():
             for body in bodies:
-                found = connections.key_in(body)
-                if found is not None and found[0] in joiner:
-                    joiner.counted(connections.connection_of(body, found))
+                parts = connections.key_in(body)
+                if parts is not None and parts[0] in joiner:
+                    joiner.counted(connections.connection_of(body, parts))
             yield
 
     def _flushing(self, flows: list[Flow], start: int, end: int) -> Iterator[None]:

@@ -1,6 +1,6 @@
 """What an address is: a workload, a host, a network set, or a network that nothing names.
 
-As in Calico (docs/reference/dataplane.md#flow-logs): an endpoint of the cluster goes before a host,
+As in Calico: an endpoint of the cluster goes before a host,
 a host before a network set, of network sets that with the longest prefix; what is left is `pvt` (an
 address of private use) or `pub`. A workload is called by its aggregated name, which all pods of a
 controller have.
@@ -56,8 +56,8 @@ def aggregated(pod: str, labels: Iterable[str] = ()) -> str:
     As Calico's, which has it of the pod's generateName; a pod without a controller keeps its own.
     """
     stateful = any(label.startswith(_OF_STATEFUL_SET) for label in labels)
-    found = (_ORDINAL if stateful else _GENERATED).fullmatch(pod)
-    return f"{found.group(1)}*" if found is not None else pod
+    answer = (_ORDINAL if stateful else _GENERATED).fullmatch(pod)
+    return f"{answer.group(1)}*" if answer is not None else pod
 
 
 class Ends:
@@ -81,14 +81,14 @@ class Ends:
 
     def known(self, address: bytes) -> Known:
         """What this address is now."""
-        found = self._workloads.get(address) or self._others.get(address)
-        if found is None:
-            found = self._look_up(ip_address(address))
-            kind = self._workloads if found.end.kind is EndKind.WORKLOAD else self._others
+        answer = self._workloads.get(address) or self._others.get(address)
+        if answer is None:
+            answer = self._look_up(ip_address(address))
+            kind = self._workloads if answer.end.kind is EndKind.WORKLOAD else self._others
             if len(kind) >= MOST_KNOWN:
                 kind.clear()
-            kind[address] = found
-        return found
+            kind[address] = answer
+        return answer
 
     def _look_up(self, address: IPAddress) -> Known:
         holders = list(self._holders(str(address)))

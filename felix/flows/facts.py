@@ -22,7 +22,7 @@ from felix.flows.pending import Pending
 from felix.flows.services import ServiceTable
 from flows.record import Hit, Service
 from libcalico.model import ResourceKey
-from linux.connections import Key
+from linux.tracking.connections import Key
 
 KNOWN_FOR = 1.0
 SHARE, AT_LEAST = 0.05, 50

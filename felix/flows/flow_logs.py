@@ -43,7 +43,7 @@ MARK = paths.PRIVATE / "flow-accounting"
 CONTINUOUS = "Continuous"
 _WORK, _SERVICES = "flow logs", "services of flow logs"
 _LOSSES = {
-    "told": "first packets were not told of: connections are missing, or their counts",
+    "packets": "first packets were not told of: connections are missing, or their counts",
     "endings": "or more ends of connections were not told of: their last packets are missing",
     "connections": "connections had no room: they have one packet each in flows",
     "flows": "flows had no room: packets are missing",
@@ -95,9 +95,9 @@ class FlowLogs:
     def configure(self, config: Config) -> None:
         """Follow the parameters."""
         first, self._config = self._config is None, config
-        wanted = wanted_outputs(config)
-        self.outputs.want(wanted)
-        if not wanted:
+        asked = wanted_outputs(config)
+        self.outputs.want(asked)
+        if not asked:
             if self.on or first:
                 self._stop()
                 self._accounting.want(False)

@@ -82,9 +82,9 @@ class Hits:
         hits: list[Hit] = []
         steps = [step for step in ruling.steps if step.did == "pass" and step.tier]
         for tier in policy.tiers:
-            found = next((step for step in steps if step.tier == tier.name), None)
-            if found is not None:
-                hits.append(self._by(found.policy, tier.name, Action.PASS, found.rule, ingress))
+            passing = next((step for step in steps if step.tier == tier.name), None)
+            if passing is not None:
+                hits.append(self._by(passing.policy, tier.name, Action.PASS, passing.rule, ingress))
             elif ruling.tier == tier.name or not _policies(tier, ingress):
                 continue
             elif not tier.ends_in_deny:

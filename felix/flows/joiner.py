@@ -1,14 +1,14 @@
 """Connections of this node's pods, joined with what decided about them, and added up as flows.
 
-Pure: packets that rules told of come in (`told`), connections with their counters (`counted`),
+Pure: packets that rules told of come in (`hear`), connections with their counters (`counted`),
 connections that ended (`ended`); every interval flows go out (`flush`). One connection between two
 pods of a node is two flows, one as each end reports it.
 
-A connection is known by its first packet (`linux.connections.key_of`). Its trace grows by what
-rules say, until one of them allows or denies. A connection that is allowed then appears among the
-kernel's connections, and only there it is known to which service it was aimed; so it is put into
-its flow when it is seen there, at the latest at the end of the interval. What is denied is never
-there: its packets are counted as they are told of.
+A connection is known by its first packet (`linux.tracking.connections.key_of`). Its trace grows
+by what rules say, until one of them allows or denies. A connection that is allowed then appears
+among the kernel's connections, and only there it is known to which service it was aimed; so it is
+put into its flow when it is seen there, at the latest at the end of the interval. What is denied is
+never there: its packets are counted as they are told of.
 
 Invariants:
   JON-1  The packets and bytes of all flows are those that were told of and counted, each once,
@@ -30,8 +30,8 @@ import msgspec
 from felix.flows.ends import Known
 from flows.record import Action, Counts, Flow, Hit, Key, Reporter, Service, Trace
 from libcalico.model import ResourceKey
-from linux import connections
-from linux.connections import Connection
+from linux.tracking import connections
+from linux.tracking.connections import Connection
 
 MOST = 100_000
 """Connections that are held, some 500 bytes each; and flows of one interval."""
@@ -104,12 +104,12 @@ class _Leg:
 
 @dataclass(slots=True, eq=False)
 class _Held:
-    """A connection; `told`: when a rule last told of it, `seen`: in which round it was counted."""
+    """A connection; `heard_at`: when a rule told of it last, `seen`: the round that counted it."""
 
     key: bytes
     source: Known
     destination: Known
-    told: float
+    heard_at: float
     legs: dict[bool, _Leg] = field(default_factory=dict)
     passed: dict[bool, tuple[str, ...]] = field(default_factory=dict)
     service: Service = NO_SERVICE
@@ -120,14 +120,14 @@ class _Held:
 class Lost:
     """What flows lack, in numbers since the start.
 
-    `connections`, `flows`: beyond the limits. `told`: packets that rules told of in vain.
+    `connections`, `flows`: beyond the limits. `packets`: those that rules told of in vain.
     `endings`: connections of whose end the kernel could not tell, at least so many.
     `pending`: connections whose pending trace there was no time for.
     """
 
     connections: int = 0
     flows: int = 0
-    told: int = 0
+    packets: int = 0
     endings: int = 0
     pending: int = 0
 
@@ -157,7 +157,7 @@ class Joiner:
 
     # -- what comes in -------------------------------------------------------------------------
 
-    def told(self, payload: bytes, prefix: str, now: float, *, ingress: bool) -> None:
+    def hear(self, payload: bytes, prefix: str, now: float, *, ingress: bool) -> None:
         """A rule told of a packet that began a connection, or tried to; `now` in seconds of a
         monotonic clock.
         """
@@ -165,82 +165,87 @@ class Joiner:
         if packet is None:
             return
         key, length = packet
-        held = self._held.get(key)
-        new = held is None
-        if held is None:
+        entry = self._held.get(key)
+        new = entry is None
+        if entry is None:
             read = connections.read_key(key)
             source, destination = map(self._facts.known, (read.source, read.destination))
-            held = _Held(key, source, destination, now)
-        endpoint = (held.destination if ingress else held.source).endpoint
+            entry = _Held(key, source, destination, now)
+        endpoint = (entry.destination if ingress else entry.source).endpoint
         if endpoint is None or not self._facts.judges(prefix, endpoint):
             return
         verdict = prefix[0]
-        stored = not new or self._store(held, denied=verdict == "D")
-        held.told = now
-        prefixes = (*held.passed.pop(ingress, ()), prefix)
+        stored = not new or self._store(entry, denied=verdict == "D")
+        entry.heard_at = now
+        prefixes = (*entry.passed.pop(ingress, ()), prefix)
         if verdict == "P":
-            held.passed[ingress] = prefixes
+            entry.passed[ingress] = prefixes
             return
-        leg = held.legs.get(ingress)
+        leg = entry.legs.get(ingress)
         if leg is None or leg.prefixes != prefixes:
             if leg is not None:
-                self._end_leg(held, leg, ingress)
-            leg = held.legs[ingress] = _Leg(prefixes, verdict == "D")
+                self._end_leg(entry, leg, ingress)
+            leg = entry.legs[ingress] = _Leg(prefixes, verdict == "D")
         leg.packets += 1
         leg.bytes += length
         if not stored:
-            self._note(held, leg, ingress)
+            self._note(entry, leg, ingress)
 
-    def _store(self, held: _Held, *, denied: bool) -> bool:
+    def _store(self, entry: _Held, *, denied: bool) -> bool:
         """Hold a new connection if there is room; what was denied leaves half of it to others."""
         if len(self._held) < (self._most // 2 if denied else self._most):
-            self._held[held.key] = held
+            self._held[entry.key] = entry
             return True
         # Of what is denied nothing more is to come: no count lacks.
         self.lost.connections += not denied
         return False
 
-    def counted(self, found: Connection) -> None:
+    def counted(self, connection: Connection) -> None:
         """The kernel's word on a connection; of one that no rule told of there is no trace."""
-        held = self._held.get(found.key)
-        if held is None:
+        entry = self._held.get(connection.key)
+        if entry is None:
             return
-        self._see(held, found)
-        if found.over:
-            self._finish(held)
+        self._see(entry, connection)
+        if connection.over:
+            self._finish(entry)
 
-    def ended(self, found: Connection) -> None:
+    def ended(self, connection: Connection) -> None:
         """The kernel's last word on a connection."""
-        held = self._held.get(found.key)
-        if held is not None:
-            self._see(held, found)
-            self._finish(held)
+        entry = self._held.get(connection.key)
+        if entry is not None:
+            self._see(entry, connection)
+            self._finish(entry)
 
-    def _see(self, held: _Held, found: Connection) -> None:
-        if not held.seen and found.translated:
-            protocol = connections.read_key(found.key).protocol
-            held.service = self._facts.service(found.aimed, found.aimed_port, protocol)
-        held.seen = self._round
-        for ingress, leg in held.legs.items():
+    def _see(self, entry: _Held, connection: Connection) -> None:
+        if not entry.seen and connection.translated:
+            protocol = connections.read_key(connection.key).protocol
+            entry.service = self._facts.service(connection.aimed, connection.aimed_port, protocol)
+        entry.seen = self._round
+        for ingress, leg in entry.legs.items():
             if leg.denied:
-                self._note(held, leg, ingress)
+                self._note(entry, leg, ingress)
             else:
-                self._count(held, leg, ingress, found)
+                self._count(entry, leg, ingress, connection)
 
-    def _count(self, held: _Held, leg: _Leg, ingress: bool, found: Connection) -> None:
+    def _count(self, entry: _Held, leg: _Leg, ingress: bool, connection: Connection) -> None:
         """Count what a live connection had since it was counted last."""
         if leg.noted:
             # It has started and completed already: the kernel lists none that is about to go.
-            flow = self._flow_of(self._key(held, leg, ingress), held)
+            flow = self._flow_of(self._key(entry, leg, ingress), entry)
         else:
-            flow = self._live(held, leg, ingress)
-        told = leg.packets, leg.bytes
+            flow = self._live(entry, leg, ingress)
+        new = leg.packets, leg.bytes
         leg.packets = leg.bytes = 0
-        if found.packets is None or found.bytes is None:
+        if connection.packets is None or connection.bytes is None:
             # Nothing but the rules counts.
-            news = (*told, 0, 0)
+            news = (*new, 0, 0)
         else:
-            totals = (found.packets, found.bytes, found.packets_back, found.bytes_back)
+            totals = (
+                connection.packets,
+                connection.bytes,
+                connection.packets_back,
+                connection.bytes_back,
+            )
             there, octets, back, octets_back = map(_grown, totals, leg.counted)
             news, leg.counted = (there, octets, back, octets_back), totals
         if flow is not None:
@@ -248,22 +253,22 @@ class Joiner:
 
     # -- flows ---------------------------------------------------------------------------------
 
-    def _live(self, held: _Held, leg: _Leg, ingress: bool) -> _Sum | None:
+    def _live(self, entry: _Held, leg: _Leg, ingress: bool) -> _Sum | None:
         """The flow in which a connection is live; None where there is no room for it."""
         if leg.flow is None:
-            leg.flow = self._flow_of(self._key(held, leg, ingress), held)
+            leg.flow = self._flow_of(self._key(entry, leg, ingress), entry)
             if leg.flow is not None:
                 leg.flow.started += 1
                 leg.flow.live += 1
         return leg.flow
 
-    def _note(self, held: _Held, leg: _Leg, ingress: bool) -> None:
+    def _note(self, entry: _Held, leg: _Leg, ingress: bool) -> None:
         """Count what was denied, or what the kernel never had: it is over as soon as it began."""
         packets, octets = leg.packets, leg.bytes
         leg.packets = leg.bytes = 0
         if not packets:
             return
-        flow = self._flow_of(self._key(held, leg, ingress), held)
+        flow = self._flow_of(self._key(entry, leg, ingress), entry)
         if flow is None:
             return
         _add(flow, (packets, octets, 0, 0))
@@ -274,9 +279,9 @@ class Joiner:
         # Should the kernel have it after all, these are among its counts.
         leg.counted = (leg.counted[0] + packets, leg.counted[1] + octets, 0, 0)
 
-    def _flow_of(self, key: Key, held: _Held) -> _Sum | None:
+    def _flow_of(self, key: Key, entry: _Held) -> _Sum | None:
         flow = self._flows.get(key)
-        labels = held.source.labels, held.destination.labels
+        labels = entry.source.labels, entry.destination.labels
         if flow is None:
             if len(self._flows) >= self._most:
                 self.lost.flows += 1
@@ -287,34 +292,34 @@ class Joiner:
             flow.destination_labels = _both(flow.destination_labels, labels[1])
         return flow
 
-    def _key(self, held: _Held, leg: _Leg, ingress: bool) -> Key:
-        read = connections.read_key(held.key)
-        endpoint = (held.destination if ingress else held.source).endpoint
+    def _key(self, entry: _Held, leg: _Leg, ingress: bool) -> Key:
+        read = connections.read_key(entry.key)
+        endpoint = (entry.destination if ingress else entry.source).endpoint
         assert endpoint is not None
         pending = self._facts.pending(endpoint, read, ingress=ingress) if self.pending else ()
         return Key(
-            held.source.end,
-            held.destination.end,
+            entry.source.end,
+            entry.destination.end,
             read.destination_port,
             _PROTOCOLS.get(read.protocol, str(read.protocol)),
             Reporter.DESTINATION if ingress else Reporter.SOURCE,
             Action.DENY if leg.denied else Action.ALLOW,
-            held.service,
+            entry.service,
             Trace(self._facts.enforced(leg.prefixes, endpoint), pending),
         )
 
-    def _end_leg(self, held: _Held, leg: _Leg, ingress: bool) -> None:
+    def _end_leg(self, entry: _Held, leg: _Leg, ingress: bool) -> None:
         if leg.flow is None:
-            self._note(held, leg, ingress)
+            self._note(entry, leg, ingress)
             return
         leg.flow.completed += 1
         leg.flow.live -= 1
         leg.flow = None
 
-    def _finish(self, held: _Held) -> None:
-        del self._held[held.key]
-        for ingress, leg in held.legs.items():
-            self._end_leg(held, leg, ingress)
+    def _finish(self, entry: _Held) -> None:
+        del self._held[entry.key]
+        for ingress, leg in entry.legs.items():
+            self._end_leg(entry, leg, ingress)
 
     # -- the end of an interval ----------------------------------------------------------------
 
@@ -323,42 +328,42 @@ class Joiner:
         that it had no more twice, and note those that it does not have.
         """
         here, self._round = self._round, self._round + 1
-        for number, held in enumerate(list(self._held.values())):
+        for number, entry in enumerate(list(self._held.values())):
             if number % STEP == STEP - 1:
                 yield
-            if self._held.get(held.key) is not held:
+            if self._held.get(entry.key) is not entry:
                 continue
-            quiet = now - held.told
+            quiet = now - entry.heard_at
             # One that the list leaves out may have expired: its end is told of soon.
-            if held.seen < here - 1 if held.seen else quiet >= FORGOTTEN:
-                self._finish(held)
-            elif not held.seen:
-                for ingress, leg in held.legs.items():
+            if entry.seen < here - 1 if entry.seen else quiet >= FORGOTTEN:
+                self._finish(entry)
+            elif not entry.seen:
+                for ingress, leg in entry.legs.items():
                     if leg.denied or quiet >= SOON:
-                        self._note(held, leg, ingress)
+                        self._note(entry, leg, ingress)
 
     def reconsidered(self) -> Iterator[None]:
         """Policies changed: put each connection, in steps, where its pending trace belongs now."""
-        for number, held in enumerate(list(self._held.values())):
+        for number, entry in enumerate(list(self._held.values())):
             if number % STEP == STEP - 1:
                 yield
-            for ingress, leg in held.legs.items():
+            for ingress, leg in entry.legs.items():
                 if leg.flow is None:
                     continue
-                endpoint = (held.destination if ingress else held.source).endpoint
+                endpoint = (entry.destination if ingress else entry.source).endpoint
                 assert endpoint is not None
-                read = connections.read_key(held.key)
+                read = connections.read_key(entry.key)
                 pending = self._facts.pending(endpoint, read, ingress=ingress)
                 if pending != leg.flow.key.trace.pending:
-                    self._move(held, leg, pending)
+                    self._move(entry, leg, pending)
 
-    def _move(self, held: _Held, leg: _Leg, pending: tuple[Hit, ...]) -> None:
+    def _move(self, entry: _Held, leg: _Leg, pending: tuple[Hit, ...]) -> None:
         """Put a connection into another flow: it completes in one, and starts in the other."""
         assert leg.flow is not None
         trace = Trace(leg.flow.key.trace.enforced, pending)
         leg.flow.completed += 1
         leg.flow.live -= 1
-        leg.flow = self._flow_of(msgspec.structs.replace(leg.flow.key, trace=trace), held)
+        leg.flow = self._flow_of(msgspec.structs.replace(leg.flow.key, trace=trace), entry)
         if leg.flow is not None:
             leg.flow.started += 1
             leg.flow.live += 1

@@ -76,21 +76,21 @@ class Outputs:
         sent = sum(sender.counters.lost for sender in self._senders.values())
         return self._lost_before + sent + self.lost_lines
 
-    def want(self, wanted: Wanted) -> None:
+    def want(self, asked: Wanted) -> None:
         """Send to these outputs from now on."""
-        if wanted == self._wanted:
+        if asked == self._wanted:
             return
-        before, self._wanted = self._wanted, wanted
+        before, self._wanted = self._wanted, asked
         if (before.server, before.ca, before.certificate, before.key) != (
-            wanted.server, wanted.ca, wanted.certificate, wanted.key,
+            asked.server, asked.ca, asked.certificate, asked.key,
         ):  # fmt: skip
             self._drop("aggregator")
-            if wanted.server:
+            if asked.server:
                 self._background.keep("flows to the aggregator", self._to_aggregator)
-        if before.local and not wanted.local:
+        if before.local and not asked.local:
             self._drop("socket")
             self._close_lines()
-        if wanted.local:
+        if asked.local:
             self._background.keep("flows to the socket", self._to_socket)
 
     def stop(self) -> None:
@@ -120,8 +120,8 @@ class Outputs:
         # gRPC is loaded by who has something to send.
         from flows.place import Place
 
-        wanted = self._wanted
-        place = Place(wanted.server, wanted.ca, wanted.certificate, wanted.key)
+        asked = self._wanted
+        place = Place(asked.server, asked.ca, asked.certificate, asked.key)
         await self._send("aggregator", place)
 
     async def _send(self, name: str, place: Place, most: int | None = None) -> None:

@@ -28,7 +28,7 @@ from felix.explain.walk import walk
 from felix.flows.hits import Hits
 from flows.record import Hit
 from libcalico.model import ResourceKey
-from linux.connections import Key
+from linux.tracking.connections import Key
 
 MOST_KEPT = 50_000
 Which = tuple[ResourceKey, bool, bytes, bytes, int, int, int]
@@ -157,12 +157,12 @@ class Pending:
         return self._matcher
 
     def _looks_at_sources(self, endpoint: ResourceKey) -> bool:
-        found = self._sources.get(endpoint)
-        if found is None:
+        answer = self._sources.get(endpoint)
+        if answer is None:
             policy, matcher = self._policy(endpoint), self._asking()
             keys = [*policy.policies(), *(ResourceKey("Profile", n) for n in policy.profiles)]
-            found = self._sources[endpoint] = any(map(_has_sources, map(matcher.policy, keys)))
-        return found
+            answer = self._sources[endpoint] = any(map(_has_sources, map(matcher.policy, keys)))
+        return answer
 
 
 def packet_of(key: Key) -> Packet:

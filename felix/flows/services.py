@@ -7,7 +7,7 @@ Services stay known while the API is away.
 
 Invariant:
   FSV-1  An answer depends on the services that are known, not on the order in which they came.
-Tested in tests/felix/flows/test_services.py and tests/apiserver/test_flow_services.py.
+Tested in tests/felix/flows/test_services.py.
 """
 
 from __future__ import annotations
@@ -51,27 +51,29 @@ class ServiceTable:
 
     def service(self, address: bytes, port: int, protocol: int) -> Service:
         """The service at an address and port; else that of the node port; else an empty one."""
-        found = self._found.get((address, port, protocol)) or self._found.get((b"", port, protocol))
-        if not found:
+        services = self._found.get((address, port, protocol)) or self._found.get(
+            (b"", port, protocol)
+        )
+        if not services:
             return NONE
-        return min(found, key=lambda one: (one.namespace, one.name, one.port_name, one.port))
+        return min(services, key=lambda one: (one.namespace, one.name, one.port_name, one.port))
 
     def put(self, name: Name, value: Stored) -> None:
         """Add or change a service."""
         self.gone(name)
         self._places[name] = places = frozenset(_places(name, value))
         for place, service in places:
-            found = self._found.setdefault(place, {})
-            found[service] = found.get(service, 0) + 1
+            services = self._found.setdefault(place, {})
+            services[service] = services.get(service, 0) + 1
 
     def gone(self, name: Name) -> None:
         """Remove a service."""
         for place, service in self._places.pop(name, ()):
-            found = self._found[place]
-            found[service] -= 1
-            if not found[service]:
-                del found[service]
-            if not found:
+            services = self._found[place]
+            services[service] -= 1
+            if not services[service]:
+                del services[service]
+            if not services:
                 del self._found[place]
 
     def listed(self) -> None:

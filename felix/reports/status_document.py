@@ -52,9 +52,11 @@ class Parts(Protocol):
     servers: Servers
     endpoint_status: EndpointStatusTiming
     services: ServiceReader
-    flow_logs: FlowLogs
     reports: Reports
     syncer: Syncer | None
+
+    @property
+    def flow_logs(self) -> FlowLogs: ...
 
     @property
     def server(self) -> SpeakerLink: ...

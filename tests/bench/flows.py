@@ -110,7 +110,8 @@ def side(stack: ExitStack, folder: Path, backend: str, **environment: str) -> Si
     world.put("globalnetworkpolicies", "server", "GlobalNetworkPolicy", POLICY)
     world.start_felix()
     world.wait_ready()
-    made = Side(world, *pods)
+    client, server = pods
+    made = Side(world, client, server)
     command = [sys.executable, *LOAD, "server", made.server.address, str(PORT)]
     listener = subprocess.Popen(
         made.server.space.command(*command), cwd=ROOT, stdout=subprocess.PIPE, text=True

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linux import connections, nflog, sysctl
-from linux.connections import Connection, read_key
+from linux import nflog, sysctl
+from linux.tracking import connections
+from linux.tracking.connections import Connection, read_key
 from tests.support.netns import Namespace, network_namespace
 from tests.support.patience import HANG, wait_for
 

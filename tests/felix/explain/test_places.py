@@ -17,6 +17,7 @@ from felix.explain.written import origins, written
 from felix.rules.endpoints import Verdicts
 from felix.rules.inputs import RuleSettings
 from felix.rules.model import Accept, Drop, SetMark
+from felix.rules.nflog_prefix import Tell
 from felix.rules.policy import policy_chains
 from libcalico.model import ResourceKey
 from tests.policy_random.generator import imaginary_pods, make_world
@@ -24,7 +25,7 @@ from tests.support.explain_world import ALLOW, DB, DENY, asked, host, policy, qu
 from tests.support.explaining import world_of
 
 SETTINGS = RuleSettings()
-TELLING = RuleSettings(verdicts=Verdicts(Accept(), Drop(), tell=True))
+TELLING = RuleSettings(verdicts=Verdicts(Accept(), Drop(), tell=Tell.DENIED))
 DB_KEY = ResourceKey("NetworkPolicy", "db", "shop")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from ipaddress import ip_address
 
-from linux.connections import Connection, key_of
+from linux.tracking.connections import Connection, key_of
 
 TCP, UDP, ICMP = 6, 17, 1
 

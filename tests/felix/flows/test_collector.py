@@ -53,7 +53,7 @@ def body(source_port: int, packets: int) -> bytes:
 
 def told(joiner: Joiner, ports: range) -> None:
     for port in ports:
-        joiner.told(packet(A, C, 80, port), "APE0|x", 0.0, ingress=False)
+        joiner.hear(packet(A, C, 80, port), "APE0|x", 0.0, ingress=False)
 
 
 def test_many_connections_leave_room_for_other_work() -> None:
@@ -91,7 +91,7 @@ def test_packets_are_heard_by_group_and_losses_are_counted() -> None:
             ],
             7,
         )
-        assert joiner.lost.told == 7
+        assert joiner.lost.packets == 7
         (flow,) = await collector.flows(0, 15, reconsider=False)
         assert [hit.name for hit in flow.key.trace.enforced] == ["APE0|x"], "C is not of this node"
 

@@ -9,7 +9,7 @@ from felix.flows.facts import AT_LEAST, KNOWN_FOR, SHARE, CalculatedFacts
 from felix.flows.joiner import Lost
 from felix.flows.services import ServiceTable
 from flows.record import EndKind
-from linux.connections import Key
+from linux.tracking.connections import Key
 from tests.felix.policy_objects import namespace, pod, pod_key
 
 A = ip_address("10.0.0.1").packed

@@ -122,12 +122,12 @@ def test_what_lacks_is_a_number_and_a_condition(tmp_path: Path) -> None:
         assert logs.conditions() == [
             ("flow logs", "NFLOG group 1: Device or resource busy (EBUSY)")
         ]
-        logs.lost.told += 5
+        logs.lost.packets += 5
         logs._look_at_losses()
         said = [reason for _, reason in logs.conditions()]
         assert any("5 first packets were not told of" in reason for reason in said)
         page = prometheus_text.text(logs.figures())
-        assert 'muslin_felix_flows_lost_total{what="told"} 5.0' in page
+        assert 'muslin_felix_flows_lost_total{what="packets"} 5.0' in page
         logs._look_at_losses()
         assert not any("first packets" in reason for _, reason in logs.conditions())
         logs.stop()

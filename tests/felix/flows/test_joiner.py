@@ -14,7 +14,7 @@ from felix.flows.ends import Known
 from felix.flows.joiner import FORGOTTEN, SOON, Joiner
 from flows.record import Action, End, EndKind, Flow, Hit, PolicyKind, Reporter, Service
 from libcalico.model import ResourceKey
-from linux import connections
+from linux.tracking import connections
 from tests.felix.flows.packets import UDP, connection, key, packet
 from tests.size import examples
 
@@ -80,9 +80,9 @@ def by_reporter(flows: Sequence[Flow]) -> dict[Reporter, Flow]:
 def test_a_connection_of_two_pods_is_told_by_both_ends() -> None:
     joiner = Joiner(World())
     one = key(A, B, 80)
-    joiner.told(packet(A, B, 80), "APE0|gnp/out", 0.0, ingress=False)
-    joiner.told(packet(A, B, 80), "PPI2|gnp/first", 0.0, ingress=True)
-    joiner.told(packet(A, B, 80), "API1|np/shop/in", 0.0, ingress=True)
+    joiner.hear(packet(A, B, 80), "APE0|gnp/out", 0.0, ingress=False)
+    joiner.hear(packet(A, B, 80), "PPI2|gnp/first", 0.0, ingress=True)
+    joiner.hear(packet(A, B, 80), "API1|np/shop/in", 0.0, ingress=True)
     joiner.counted(connection(one, 5, 500, 4, 4000))
     flows = by_reporter(flush(joiner))
     source, destination = flows[Reporter.SOURCE], flows[Reporter.DESTINATION]
@@ -116,24 +116,24 @@ def test_a_connection_of_two_pods_is_told_by_both_ends() -> None:
 def test_what_is_denied_is_counted_by_what_is_told() -> None:
     joiner = Joiner(World())
     for moment in (0.0, 1.0, 3.0):
-        joiner.told(packet(C, B, 80, length=60), "DPI|default", moment, ingress=True)
+        joiner.hear(packet(C, B, 80, length=60), "DPI|default", moment, ingress=True)
     (flow,) = flush(joiner, 5.0)
     counts = flow.counts
     assert flow.key.action is Action.DENY
     assert (counts.packets_in, counts.bytes_in, counts.packets_out) == (3, 180, 0)
     assert (counts.started, counts.completed, counts.live) == (1, 1, 0)
-    joiner.told(packet(C, B, 80), "DPI|default", 7.0, ingress=True)
+    joiner.hear(packet(C, B, 80), "DPI|default", 7.0, ingress=True)
     (flow,) = flush(joiner, 15.0)
     assert (flow.counts.packets_in, flow.counts.started) == (1, 0), "the same attempt goes on"
     assert flush(joiner, 7.0 + FORGOTTEN) == []
-    joiner.told(packet(C, B, 80), "DPI|default", 100.0, ingress=True)
+    joiner.hear(packet(C, B, 80), "DPI|default", 100.0, ingress=True)
     assert flush(joiner, 110.0)[0].counts.started == 1
 
 
 def test_what_one_end_allows_and_the_other_denies_is_two_flows() -> None:
     joiner = Joiner(World())
-    joiner.told(packet(A, B, 80), "ARE0|kns.shop", 0.0, ingress=False)
-    joiner.told(packet(A, B, 80), "DPI0|np/shop/no", 0.0, ingress=True)
+    joiner.hear(packet(A, B, 80), "ARE0|kns.shop", 0.0, ingress=False)
+    joiner.hear(packet(A, B, 80), "DPI0|np/shop/no", 0.0, ingress=True)
     flows = by_reporter(flush(joiner, SOON))
     assert flows[Reporter.SOURCE].key.action is Action.ALLOW
     assert flows[Reporter.DESTINATION].key.action is Action.DENY
@@ -142,7 +142,7 @@ def test_what_one_end_allows_and_the_other_denies_is_two_flows() -> None:
 
 def test_the_service_is_the_one_that_was_addressed() -> None:
     joiner = Joiner(World())
-    joiner.told(packet(A, C, 8080), "APE0|gnp/out", 0.0, ingress=False)
+    joiner.hear(packet(A, C, 8080), "APE0|gnp/out", 0.0, ingress=False)
     joiner.counted(connection(key(A, C, 8080), 1, 60, aimed=("10.96.0.1", 80)))
     (flow,) = flush(joiner)
     assert (flow.key.service, flow.key.port) == (WEB, 8080)
@@ -150,9 +150,9 @@ def test_the_service_is_the_one_that_was_addressed() -> None:
 
 def test_other_endpoints_policies_and_foreign_packets_leave_nothing() -> None:
     joiner = Joiner(World(foreign=frozenset({"API0|gnp/host"})))
-    joiner.told(packet(C, OUT, 80), "API0|gnp/x", 0.0, ingress=True)
-    joiner.told(packet(A, B, 80), "API0|gnp/host", 0.0, ingress=True)
-    joiner.told(b"", "API0|gnp/x", 0.0, ingress=True)
+    joiner.hear(packet(C, OUT, 80), "API0|gnp/x", 0.0, ingress=True)
+    joiner.hear(packet(A, B, 80), "API0|gnp/host", 0.0, ingress=True)
+    joiner.hear(b"", "API0|gnp/x", 0.0, ingress=True)
     joiner.counted(connection(key(A, B, 80), 5, 500))
     assert flush(joiner, FORGOTTEN) == []
     assert len(joiner) == 0
@@ -160,7 +160,7 @@ def test_other_endpoints_policies_and_foreign_packets_leave_nothing() -> None:
 
 def test_a_connection_that_the_kernel_has_no_more_is_over() -> None:
     joiner = Joiner(World())
-    joiner.told(packet(A, C, 53, protocol=UDP), "APE0|gnp/out", 0.0, ingress=False)
+    joiner.hear(packet(A, C, 53, protocol=UDP), "APE0|gnp/out", 0.0, ingress=False)
     joiner.counted(connection(key(A, C, 53, protocol=UDP), 1, 60))
     assert flush(joiner)[0].counts.live == 1
     assert flush(joiner)[0].counts.live == 1, "its end may be told of yet"
@@ -171,14 +171,14 @@ def test_a_connection_that_the_kernel_has_no_more_is_over() -> None:
 def test_an_end_that_is_told_of_late_starts_nothing_again() -> None:
     """The kernel lists no connection that has expired, and tells of its end some seconds later."""
     joiner = Joiner(World())
-    joiner.told(packet(A, C, 80), "APE0|x", 0.0, ingress=False)
+    joiner.hear(packet(A, C, 80), "APE0|x", 0.0, ingress=False)
     (flow,) = flush(joiner, 12.0)
     assert (flow.counts.started, flow.counts.completed, flow.counts.packets_out) == (1, 1, 1)
     joiner.ended(connection(key(A, C, 80), 5, 300, 4, 400))
     (flow,) = flush(joiner, 14.0)
     assert (flow.counts.started, flow.counts.completed, flow.counts.live) == (0, 0, 0)
     assert (flow.counts.packets_out, flow.counts.packets_in) == (4, 4)
-    joiner.told(packet(A, C, 81), "APE0|x", 20.0, ingress=False)
+    joiner.hear(packet(A, C, 81), "APE0|x", 20.0, ingress=False)
     joiner.counted(connection(key(A, C, 81), 1, 60))
     flush(joiner, 21.0)
     flush(joiner, 36.0)
@@ -190,10 +190,10 @@ def test_an_end_that_is_told_of_late_starts_nothing_again() -> None:
 def test_labels_that_not_all_have_are_left_out() -> None:
     world = World()
     joiner = Joiner(world)
-    joiner.told(packet(A, C, 80, 1), "APE0|x", 0.0, ingress=False)
+    joiner.hear(packet(A, C, 80, 1), "APE0|x", 0.0, ingress=False)
     joiner.counted(connection(key(A, C, 80, 1), 1, 60))
     world.ends[A] = _known("a", "app=a", "tier=y", local=True)
-    joiner.told(packet(A, C, 80, 2), "APE0|x", 0.0, ingress=False)
+    joiner.hear(packet(A, C, 80, 2), "APE0|x", 0.0, ingress=False)
     joiner.counted(connection(key(A, C, 80, 2), 1, 60))
     (flow,) = flush(joiner)
     assert flow.source_labels == ("app=a",)
@@ -203,7 +203,7 @@ def test_labels_that_not_all_have_are_left_out() -> None:
 def test_a_live_connection_follows_its_pending_trace() -> None:
     world = World()
     joiner = Joiner(world)
-    joiner.told(packet(A, C, 80), "APE0|x", 0.0, ingress=False)
+    joiner.hear(packet(A, C, 80), "APE0|x", 0.0, ingress=False)
     joiner.counted(connection(key(A, C, 80), 1, 60))
     flush(joiner)
     world.staged = "other"
@@ -218,17 +218,17 @@ def test_a_live_connection_follows_its_pending_trace() -> None:
 def test_what_is_beyond_the_limits_is_counted() -> None:
     joiner = Joiner(World(), most=4)
     for port in range(10):
-        joiner.told(packet(C, B, 80, port), "DPI|default", 0.0, ingress=True)
+        joiner.hear(packet(C, B, 80, port), "DPI|default", 0.0, ingress=True)
     assert len(joiner) == 2, "what is denied leaves room"
     assert joiner.lost.connections == 0
     (flow,) = flush(joiner, 1.0)
     assert (flow.counts.packets_in, flow.counts.started) == (10, 10), "no denied packet is lost"
     for port in range(10):
-        joiner.told(packet(A, C, 80, port), "APE0|x", 1.0, ingress=False)
+        joiner.hear(packet(A, C, 80, port), "APE0|x", 1.0, ingress=False)
     assert (len(joiner), joiner.lost.connections) == (4, 8)
     assert sum(flow.counts.started for flow in flush(joiner, 10.0)) == 10
     for port in range(10):
-        joiner.told(packet(C, B, port, 9), "DPI|default", 100.0, ingress=True)
+        joiner.hear(packet(C, B, port, 9), "DPI|default", 100.0, ingress=True)
     flush(joiner, 200.0)
     assert joiner.lost.flows > 0
     assert joiner.flows <= 4
@@ -236,7 +236,7 @@ def test_what_is_beyond_the_limits_is_counted() -> None:
 
 def test_without_the_kernels_counters_first_packets_count() -> None:
     joiner = Joiner(World())
-    joiner.told(packet(A, C, 80, length=60), "APE0|x", 0.0, ingress=False)
+    joiner.hear(packet(A, C, 80, length=60), "APE0|x", 0.0, ingress=False)
     bare = replace(connection(key(A, C, 80), 0, 0), packets=None, bytes=None)
     joiner.counted(bare)
     joiner.counted(bare)
@@ -306,8 +306,8 @@ def test_every_packet_counts_once(
             letter = "D" if ingress in one.denied else "A"
             way = "I" if ingress else "E"
             sent = packet(one.source, one.destination, 80, one.source_port)
-            joiner.told(sent, f"PP{way}0|np/shop/first", now, ingress=ingress)
-            joiner.told(sent, f"{letter}P{way}0|np/shop/x", now, ingress=ingress)
+            joiner.hear(sent, f"PP{way}0|np/shop/first", now, ingress=ingress)
+            joiner.hear(sent, f"{letter}P{way}0|np/shop/x", now, ingress=ingress)
         one.there += one.confirmed
 
     def seen(one: _Truth) -> connections.Connection:

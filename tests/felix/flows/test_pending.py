@@ -15,7 +15,7 @@ from felix.explain.walk import walk
 from felix.flows.hits import Hits
 from felix.flows.pending import Pending, packet_of
 from flows.record import Action, Hit, PolicyKind
-from linux.connections import Key
+from linux.tracking.connections import Key
 from tests.felix.calc.policy.test_staged import staged
 from tests.felix.policy_objects import (
     ME,

@@ -272,7 +272,7 @@ def test_metrics_say_what_was_made_and_what_was_lost(flowing: Stage) -> None:
     world = flowing.world
     assert world.metric("muslin_felix_flows_total") > 0
     page = world.get("/metrics", METRICS_PORT)[1]
-    assert 'muslin_felix_flows_lost_total{what="told"} 0.0' in page
+    assert 'muslin_felix_flows_lost_total{what="packets"} 0.0' in page
     denied = r'muslin_felix_policy_packets_total\{.*policy="case",action="deny".*\} [1-9]'
     assert re.search(denied, page)
 

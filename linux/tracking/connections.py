@@ -209,10 +209,10 @@ def _tuple(data: bytes) -> tuple[int, bytes, bytes, bytes, bytes] | None:
     )
 
 
-def connection_of(body: bytes, found: tuple[bytes, bytes, bytes]) -> Connection:
+def connection_of(body: bytes, parts: tuple[bytes, bytes, bytes]) -> Connection:
     """The connection of a message whose `key_in` is `found`."""
     attributes = m.parse_attributes(body, 4)
-    key, aimed, port = found
+    key, aimed, port = parts
     there, back = (_counters(attributes.get(kind)) for kind in (_THERE, _BACK))
     return Connection(
         key,

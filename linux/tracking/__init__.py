@@ -1,0 +1,1 @@
+"""Connections as the kernel tracks them."""
