@@ -97,9 +97,7 @@ class Agent:
         self.dataplane = Dataplane(self.calc, PathTable(), self.config, self._published)
         self.calc.on_blocks = self.dataplane.kick
         self.dataplane.linger = self._linger
-        self.server = NodeServer(
-            node, self.dataplane, environ, where.flow_accounting, where.status
-        )
+        self.server = NodeServer(node, self.dataplane, environ, where.flow_accounting, where.status)
         # Without a speaker the routes to other nodes come from the datastore.
         self.networking = environ.get("CALICO_NETWORKING_BACKEND", "") or "bird"
         self.dataplane.links.tunnels.told = self.networking == "bird"
