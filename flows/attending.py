@@ -32,7 +32,7 @@ MOST = 16
 WAITING = 256
 """Answers that wait to be sent, of all questions; a function that yields more waits."""
 LONGEST = 300.0
-"""Seconds of a question, whatever it asks for."""
+"""Seconds of a question at most."""
 
 log = logging.getLogger(__name__)
 

@@ -1,7 +1,7 @@
 """Asks nodes through the datastore: a CalicoNodeStatus each, which is deleted afterwards.
 
 It needs nothing but the datastore, so it works where no aggregator is. Requests carry a label and
-the time after which they are nobody's: what a killed command left behind is removed by the next
+the time after which they have no owner: what a killed command left behind is removed by the next
 one. Invariants:
   ASK-1  No request of ours outlives the command that made it, or the next one after its time.
 Tested in `tests/calicoctl/test_status_asking.py` on a real etcd.
@@ -45,7 +45,7 @@ def checked(names: Sequence[str], option: str = "--ask") -> None:
 
 
 class Asking:
-    """Requests of one command. `close` deletes them, whatever happened."""
+    """Requests of one command. `close` deletes them, also after an error."""
 
     def __init__(self, store: Datastore, classes: Sequence[str]) -> None:
         self._store, self._classes = store, list(classes)

@@ -189,7 +189,7 @@ class Questions:
         yield Station(ingress, end, stage, ruling, sure, host.interface)
 
     def pod_station(self, end: End, packet: Packet, *, ingress: bool) -> Station:
-        """What a pod's policy says in one direction, whatever came before."""
+        """What a pod's policy says in one direction, without what came before."""
         assert end.endpoint is not None
         calculation = self.calculation(end.node)
         policy = calculation.engine.endpoint(end.endpoint)

@@ -108,7 +108,7 @@ class Outputs:
         return [*troubles, *self._problems.items(), *self._background.conditions()]
 
     async def offer(self, flows: Sequence[Flow]) -> None:
-        """Hand flows to every output. Returns soon, whatever becomes of them."""
+        """Hand flows to every output. Returns soon, before they are written."""
         for sender in self._senders.values():
             sender.offer(flows)
         if self._wanted.local and flows:

@@ -29,7 +29,7 @@ class Collector(goldmane_pb2_grpc.FlowCollectorServicer):  # type: ignore[misc]
     async def Connect(
         self, updates: AsyncIterator[pb.FlowUpdate], context: Context
     ) -> AsyncIterator[pb.FlowReceipt]:
-        """Until the node goes: one receipt for each update, whatever became of its flow."""
+        """Until the node goes: one receipt for each update, of a refused flow too."""
         await self._access.delivers(context)
         sender = sender_of(context)
         self._figures.clients.inc()

@@ -29,7 +29,7 @@ MOST_CONNECTIONS = (1 << 32) - 1
 class Bucket:
     """A token bucket: `rate` and `peak` in bytes a second (peak 0: none), `burst` in bytes.
 
-    `least_burst`: bytes that go at once at the peak; at least a packet's, whatever is asked.
+    `least_burst`: bytes that go at once at the peak; at least a packet's.
     """
 
     rate: int

@@ -23,7 +23,8 @@ NODES, PODS_A_NODE, CHANGES = 6, 4, 2
 """The API server ends a watch that has not taken ten events (the least watch channel of its cache),
 and a watcher's turn comes late on a loaded machine. So no watcher is ever owed more than that: a
 start and an end are told as 10 events to the watch of a node's own pods.
-Source: kubernetes/staging/src/k8s.io/apiserver/pkg/storage/cacher/watch_cache.go."""
+Source:
+https://github.com/kubernetes/apiserver/blob/master/pkg/storage/cacher/watch_cache.go."""
 
 
 @pytest.fixture(scope="module")

@@ -114,7 +114,7 @@ class PlayedNode:
         )  # fmt: skip
         prefix = ""
         for prefix in self.prefixes(endpoint, sent, ingress=ingress):
-            self.joiner.told(payload, prefix, now, ingress=ingress)
+            self.joiner.hear(payload, prefix, now, ingress=ingress)
         return not prefix.startswith("D")
 
     def count(self, sent: Sent, interval: int, packets: int, back: int) -> None:

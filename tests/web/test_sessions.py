@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from calicoctl.routing.topology import folded, topology
+from calicoctl.routing.folding import folded
+from calicoctl.routing.topology import topology
 from tests.bgp.make import node, put, view_of
 from web.facts.sessions import mesh_members, sessions_of
 

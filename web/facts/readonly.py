@@ -1,4 +1,4 @@
-"""A datastore that can be read and never written, whatever stands behind it.
+"""A datastore that can be read and never written.
 
 Invariants:
   WEB-1  No code of the page can write to the datastore: the client that it holds refuses.

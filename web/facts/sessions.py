@@ -11,7 +11,8 @@ from msgspec.structs import replace as struct_replace
 
 from bgp.cluster.view import ClusterView
 from bgp.peering.planned import MESH
-from calicoctl.routing.topology import FULL_MESH, Link, Place, Topology, folded, topology
+from calicoctl.routing.folding import FULL_MESH, folded
+from calicoctl.routing.topology import Link, Place, Topology, topology
 
 
 def sessions_of(view: ClusterView) -> Topology:

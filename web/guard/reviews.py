@@ -47,7 +47,7 @@ class _Review(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Who it is (empty: nobody that the API server knows), and why that one may not look."""
+    """Who it is (empty: the API server knows none), and why that one may not look."""
 
     user: str
     refusal: str

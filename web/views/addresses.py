@@ -49,7 +49,7 @@ class BlockCell:
 
 @dataclass(frozen=True, slots=True)
 class PoolGrid:
-    """One pool. `unclaimed`: blocks that it has room for and nobody owns; `settings` in words."""
+    """One pool. `unclaimed`: blocks that it has room for and no node owns; `settings` in words."""
 
     name: str
     cidr: str
