@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from calicoctl.cli import datastore_options
+from calicoctl.cli import datastore_options, examples
 from calicoctl.commands.aggregator import aggregator_options, place_of
 from calicoctl.commands.resources.common import options_of
 
@@ -19,18 +19,16 @@ if TYPE_CHECKING:
     from flows.query import Filter
     from flows.record import Flow
 
-EXAMPLES = "\b\nExamples:\n" + "\n".join(
-    f"  {line}"
-    for line in (
+
+@click.command(
+    "flows",
+    epilog=examples(
         "calicoctl flows --since 5m",
         "calicoctl flows -f --verdict deny",
         "calicoctl flows --from shop/web --to public --port 443 -o wide",
         "calicoctl flows -n shop --policy shop/db -o json",
-    )
+    ),
 )
-
-
-@click.command("flows", epilog=EXAMPLES)
 @click.option("-f", "--follow", is_flag=True, help="Tell flows as they come, until interrupted.")
 @click.option(
     "--from", "source", default="", metavar="END", help="NAMESPACE/NAME, NAMESPACE/ or NAME."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from calicoctl.cli import datastore_options, examples
+from calicoctl.cli import DIFFERS, datastore_options, examples
 from calicoctl.commands.asking import asking_options, gathered
 from calicoctl.commands.resources.common import options_of
 
@@ -30,7 +30,7 @@ from calicoctl.commands.resources.common import options_of
 @click.option(
     "--exit-code",
     is_flag=True,
-    help="End with status 1 unless everything is known to be fine; a script wants to know.",
+    help="End with status 2 unless everything is known to be fine; a script wants to know.",
 )
 @asking_options
 @datastore_options
@@ -52,7 +52,7 @@ def status(
     known is said.
 
     Exit status: 0, also where something is wrong; 1 when it cannot be told. With --exit-code it is
-    1 unless all nodes and pools are fine.
+    2 unless all nodes and pools are fine.
     """
     from calicoctl.status import judge, text, tree
     from calicoctl.status.values import Grade
@@ -70,4 +70,4 @@ def status(
     else:
         click.echo(text.of_status(cluster, wide=output == "wide"), nl=False)
     if exit_code and cluster.grade is not Grade.FINE:
-        raise click.exceptions.Exit(1)
+        raise click.exceptions.Exit(DIFFERS)

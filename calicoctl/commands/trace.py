@@ -10,11 +10,17 @@ from pathlib import Path
 
 import click
 
-from calicoctl.cli import datastore_options
+from calicoctl.cli import datastore_options, examples
 from calicoctl.commands.resources.common import options_of
 
 
-@click.command("trace")
+@click.command(
+    "trace",
+    epilog=examples(
+        "calicoctl trace shop/web shop/db --port 5432",
+        "calicoctl trace shop/web 198.51.100.7 --port 443 --no-send -o json",
+    ),
+)
 @click.argument("source", metavar="SRC")
 @click.argument("destination", metavar="DST")
 @click.option(

@@ -12,13 +12,15 @@ from typing import NoReturn
 
 import click
 
-from calicoctl.cli import datastore_options
+from calicoctl.cli import datastore_options, examples
 from libcalico.errors import MuslinError
 
 PROGRAM = "calico-web"
 
 
-@click.command("web")
+@click.command(
+    "web", epilog=examples("calicoctl web", "calicoctl web --port 0 --aggregator goldmane:7443")
+)
 @click.option("--port", type=int, default=None, metavar="PORT", help="8091; 0 is any free one.")
 @click.option(
     "--listen", default=None, metavar="ADDRESS", help="127.0.0.1; others need --token-review."

@@ -44,7 +44,7 @@ def test_without_any_node(ctl: Ctl) -> None:
     done = ctl("status")
     assert done.code == 0
     assert done.out.startswith("Cluster without a version is unknown. Nodes: 0 (")
-    assert ctl("status", "--exit-code").code == 1
+    assert ctl("status", "--exit-code").code == 2
 
 
 def test_nodes_reports_and_pools_of_the_datastore(ctl: Ctl, etcd: Etcd) -> None:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import click
 
-from calicoctl.cli import common_options
+from calicoctl.cli import common_options, examples
 
 
-@click.command("trace")
+@click.command(
+    "trace", epilog=examples("calicoctl node trace 10.65.0.1 10.65.0.2 --protocol 6 --port 8080")
+)
 @click.argument("source", metavar="SRC")
 @click.argument("destination", metavar="DST")
 @click.option("--protocol", type=int, default=6, metavar="N", help="Number of the protocol; TCP.")

@@ -11,13 +11,19 @@ from ipaddress import ip_network
 
 import click
 
-from calicoctl.cli import datastore_options
+from calicoctl.cli import datastore_options, examples
 from calicoctl.commands.aggregator import aggregator_options, place_of
 from calicoctl.commands.resources.common import options_of
 from libcalico.errors import InvalidValue, MuslinError
 
 
-@click.command("recommend")
+@click.command(
+    "recommend",
+    epilog=examples(
+        "calicoctl policy recommend -n shop --from flows.jsonl",
+        "calicoctl policy recommend -n shop --aggregator goldmane:7443 --staged",
+    ),
+)
 @click.option("-n", "--namespace", required=True, metavar="NS", help="The namespace to write for.")
 @click.option(
     "--from",
