@@ -13,6 +13,7 @@ def test_what_was_configured_ends() -> None:
     level, source = root.level, logging._srcfile
     with logging_restored():
         logs.configure("calicoctl", "DEBUG")
-        assert [type(one) for one in root.handlers] == [logging.StreamHandler]
-    assert not any(type(one) is logging.StreamHandler for one in root.handlers)
+        (ours,) = root.handlers
+        assert isinstance(ours, logging.StreamHandler)
+    assert ours not in root.handlers
     assert (root.level, logging._srcfile) == (level, source)
