@@ -22,9 +22,11 @@ def logging_restored() -> Iterator[None]:
     try:
         yield
     finally:
-        # Those of pytest, which come and go with the phases of a test, are of classes of its own.
+        # Those of pytest come and go with the phases of a test.
         root.handlers[:] = [
-            one for one in root.handlers if one in before or type(one) is not logging.StreamHandler
+            one
+            for one in root.handlers
+            if one in before or type(one).__module__.startswith("_pytest")
         ]
         root.setLevel(level)
         for name, value in switches.items():
