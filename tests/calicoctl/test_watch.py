@@ -168,15 +168,17 @@ def test_through_an_outage_and_a_compaction(own: Ctl, private_etcd: Etcd) -> Non
         private_etcd.compact()
         private_etcd.restart()
         seen.process.send_signal(signal.SIGCONT)
-        wait_for(lambda: len(seen.out) >= 4, lambda: (seen.out, seen.err))
+
+        def rows() -> list[list[str]]:
+            # A pool is disabled before it is deleted, which the watch may have been sent in time.
+            return [words for line in seen.out[2:] if (words := line.split())[0] != "MODIFIED"]
+
+        wait_for(lambda: len(rows()) >= 2, lambda: (seen.out, seen.err))
         # Only what differs, and what stayed the same not again.
-        assert sorted(line.split() for line in seen.out[2:]) == [
-            ["ADDED", "new"],
-            ["DELETED", "gone"],
-        ]
+        assert sorted(rows()) == [["ADDED", "new"], ["DELETED", "gone"]]
         applied(own, pool("last", "10.4.0.0/16"))
-        wait_for(lambda: seen.out[-1].split() == ["ADDED", "last"], lambda: (seen.out, seen.err))
-        assert len(seen.out) == 5
+        wait_for(lambda: rows()[-1] == ["ADDED", "last"], lambda: (seen.out, seen.err))
+        assert len(rows()) == 3
         assert all("Traceback" not in line for line in seen.err)
 
 
