@@ -18,7 +18,6 @@ from calicoctl.main import run
 from libcalico.process import paths
 from tests.support.etcd import Etcd
 
-
 IN_A_LAB = (
     "test_a_dropped_route_is_named",
     "test_large_packets_that_are_lost_are_named",
