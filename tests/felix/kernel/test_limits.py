@@ -32,7 +32,8 @@ def world(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[World]:
     with make_world(tmp_path_factory.mktemp("world")) as world:
-        world.environment |= mode(request.param)
+        # No refresh may mend what is written wrongly.
+        world.environment |= mode(request.param) | {"FELIX_IPSETSREFRESHINTERVAL": "0"}
         world.etcd.start()
         world.write_cluster()
         world.start_felix()
@@ -217,6 +218,15 @@ def test_the_device_goes_with_the_pod(world: World) -> None:
     world.delete_endpoint("c")
     wait_for(lambda: device not in world.ip("link"))
     world.pods.remove(third)
+
+
+def test_a_mark_that_comes_back_at_once_is_written(world: World, pod: Pod) -> None:
+    """Its sets may still be there, with the addresses as the kernel spells them."""
+    for _ in range(2):
+        limit(world, dscp="EF")
+        wait_for(lambda: mark_of(pod.space, world.outside, OUTSIDE) == 46)
+        limit(world)
+        wait_for(lambda: not world.chain("cali-egress-dscp", "mangle"))
 
 
 @pytest.mark.parametrize("version", [4, 6])
