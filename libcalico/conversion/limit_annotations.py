@@ -32,15 +32,18 @@ OF_KUBERNETES = {way: f"kubernetes.io/{way}-bandwidth" for way in ("ingress", "e
 DEFAULT_BURST = 1 << 32
 """Bits: 512 MiB."""
 DEFAULT_PACKET_BURST = 5
+MOST_PACKETS = 10_000
+"""Of a rate and of a burst: what xt_limit takes."""
+MOST_CONNECTIONS = (1 << 32) - 1
 _MOST_BURST = (1 << 32) - 1 << 3
 _RANGES = {
     "Bandwidth": (1_000, 10**15),
     "Burst": (1_000, _MOST_BURST),
     "Peakrate": (1_010, 1_010 * 10**12),
     "Minburst": (1_000, 10**8),
-    "PacketRate": (1, 10_000),
-    "PacketBurst": (1, 10_000),
-    "MaxConnections": (1, (1 << 32) - 1),
+    "PacketRate": (1, MOST_PACKETS),
+    "PacketBurst": (1, MOST_PACKETS),
+    "MaxConnections": (1, MOST_CONNECTIONS),
 }
 _FIELDS = {f"{PREFIX}{way}{what}": f"{way}{what}" for way in OF_KUBERNETES for what in _RANGES}
 """Annotations and the fields that they set."""

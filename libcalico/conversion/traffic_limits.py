@@ -16,13 +16,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from libcalico.conversion.limit_annotations import DEFAULT_BURST, DEFAULT_PACKET_BURST
+from libcalico.conversion.limit_annotations import (
+    DEFAULT_BURST,
+    DEFAULT_PACKET_BURST,
+    MOST_CONNECTIONS,
+    MOST_PACKETS,
+)
 from libcalico.model.resources.endpoint import QoSControls
 from libcalico.model.validation.network_values import dscp_number
-
-MOST_PACKETS = 10_000
-"""Of a rate and of a burst: what xt_limit takes."""
-MOST_CONNECTIONS = (1 << 32) - 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from linux.netlink.socket import Socket
 HANDLE = 0xCA11 << 16
 """Of our buckets, so that those of others are known as such."""
 _NEWQDISC, _DELQDISC, _GETQDISC = 36, 37, 38
-_NEWTFILTER, _DELTFILTER = 44, 45
+_NEWTFILTER = 44
 _TCMSG = struct.Struct("=BxxxiIII")
 _ROOT, _INGRESS, _INGRESS_HANDLE = 0xFFFFFFFF, 0xFFFFFFF1, 0xFFFF << 16
 _KIND, _OPTIONS = 1, 2

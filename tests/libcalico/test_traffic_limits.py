@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from libcalico.conversion.limit_annotations import MOST_PACKETS
 from libcalico.conversion.traffic_limits import (
-    MOST_PACKETS,
     UNLIMITED,
     Bucket,
     ChainLimits,

@@ -122,9 +122,10 @@ def _dscp_numbers(family: Family, active: Mapping[str, Endpoint]) -> tuple[int, 
     numbers = {
         endpoint.limits.dscp
         for endpoint in active.values()
-        if any(network.version == family for network in endpoint.networks)
+        if endpoint.limits.dscp is not None
+        and any(network.version == family for network in endpoint.networks)
     }
-    return tuple(sorted(number for number in numbers if number is not None))
+    return tuple(sorted(numbers))
 
 
 def own_sets(
