@@ -121,6 +121,8 @@ class Shaping:
             self._remove_device(work, device_of(name))
         if not whole:
             return
+        # What is still refused is told again below; of an endpoint that left nothing is.
+        self.problems.clear()
         standing = [
             link.name
             for link in work.view.links.values()

@@ -121,15 +121,30 @@ def test_what_the_kernel_refuses_is_a_problem_until_it_is_taken(
     space: Namespace, sock: Socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shaping = Shaping()
+    refused(sock, shaping, monkeypatch)
+    commit(sock, shaping, BOTH)
+    assert shaping.problems == {}
+    assert LINK in buckets(space)
+
+
+def refused(sock: Socket, shaping: Shaping, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A turn in which the kernel refuses the bucket."""
     zero = traffic_control.TokenBucket(1, 0, 0)
     with monkeypatch.context() as patched:
         make = traffic_control.bucket
         patched.setattr(traffic_control, "bucket", lambda link, _wanted: make(link, zero))
         commit(sock, shaping, BOTH)
     assert "bandwidth is not limited" in shaping.problems[LINK]
-    commit(sock, shaping, BOTH)
+
+
+@pytest.mark.usefixtures("space")
+def test_a_problem_goes_with_its_endpoint_though_the_link_stays(
+    sock: Socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shaping = Shaping()
+    refused(sock, shaping, monkeypatch)
+    commit(sock, shaping)
     assert shaping.problems == {}
-    assert LINK in buckets(space)
 
 
 def test_a_bucket_holds_the_largest_frame() -> None:
