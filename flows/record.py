@@ -17,6 +17,8 @@ INTERVAL = 15
 """Seconds of a bucket: a flow starts and ends at multiples of it, seen from 1970."""
 PUBLIC, PRIVATE = "pub", "pvt"
 """The names of ends that nothing in the cluster names (kind NETWORK)."""
+PRIVATE_NETWORKS = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")
+"""The networks whose addresses are PRIVATE: Goldmane's."""
 NONE = "-"
 """What stands on the wire where an end has no namespace or there is no service; here it is ""."""
 

@@ -23,7 +23,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from felix.calc.graph import Calculator
 from felix.calc.sets.population import Population
 from felix.explain.matching import spellings
-from flows.record import PRIVATE, PUBLIC, End, EndKind
+from flows.record import PRIVATE, PRIVATE_NETWORKS, PUBLIC, End, EndKind
 from libcalico import names
 from libcalico.errors import InvalidValue
 from libcalico.model import ResourceKey
@@ -31,9 +31,7 @@ from libcalico.model import ResourceKey
 IPAddress = IPv4Address | IPv6Address
 MOST_KNOWN = 20_000
 """Addresses that are remembered until the next change."""
-_PRIVATE = tuple(
-    map(ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"))
-)  # fmt: skip
+_PRIVATE = tuple(map(ip_network, PRIVATE_NETWORKS))
 _GENERATED = re.compile(r"(.+-)[bcdfghjklmnpqrstvwxz2456789]{5}")
 """A name that Kubernetes made of a prefix: five letters and digits that spell no word."""
 _ORDINAL = re.compile(r"(.+-)[0-9]+")

@@ -20,15 +20,13 @@ from felix.explain.misses.labelled import Directory
 from felix.explain.recommend.choose import Term, choose
 from felix.explain.recommend.crowd import Crowd, lasting
 from felix.explain.world import World
-from flows.record import PUBLIC, End, EndKind
+from flows.record import PRIVATE_NETWORKS, PUBLIC, End, EndKind
 from libcalico.model import ResourceKey
 from libcalico.policy_selectors import NAMESPACE_LABEL, NAMESPACE_PREFIX
 from libcalico.selectors.selectors import Compare
 
 OWN, GLOBAL = "", "global()"
 NAMES = ("projectcalico.org/name", "kubernetes.io/metadata.name")
-PRIVATE_NETWORKS = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")
-"""What a flow calls `pvt` where nothing names the address (Goldmane's)."""
 EVERYWHERE = ("0.0.0.0/0", "::/0")
 
 
