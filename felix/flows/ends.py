@@ -21,11 +21,10 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
 from felix.calc.graph import Calculator
+from felix.calc.sets.pods_by_address import pod_of
 from felix.calc.sets.population import Population
 from felix.explain.matching import spellings
 from flows.record import PRIVATE, PRIVATE_NETWORKS, PUBLIC, End, EndKind
-from libcalico import names
-from libcalico.errors import InvalidValue
 from libcalico.model import ResourceKey
 
 IPAddress = IPv4Address | IPv6Address
@@ -113,7 +112,7 @@ class Ends:
         if endpoint is not None and endpoint.workload:
             pod = endpoint.workload.rpartition("/")[2]
         else:
-            pod = _pod(key.name)
+            pod = pod_of(key.name)
         end = End(EndKind.WORKLOAD, aggregated(pod, labels), key.namespace)
         return Known(end, labels, key if key in self._calc.policy.endpoints else None)
 
@@ -178,10 +177,3 @@ def _key(name: str) -> ResourceKey:
 
 def _name(key: ResourceKey) -> str:
     return f"{key.namespace}/{key.name}"
-
-
-def _pod(endpoint: str) -> str:
-    try:
-        return names.parse(endpoint).workload
-    except InvalidValue:
-        return endpoint

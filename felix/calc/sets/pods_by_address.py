@@ -25,7 +25,12 @@ def pod_at(population: Population, address: str) -> str:
     if not workloads:
         return ""
     namespace, _, endpoint = workloads[0].partition("/")
+    return f"{namespace}/{pod_of(endpoint)}"
+
+
+def pod_of(endpoint: str) -> str:
+    """The pod by the name of its stored endpoint; that name itself where it says none."""
     try:
-        return f"{namespace}/{names.parse(endpoint).workload}"
+        return names.parse(endpoint).workload
     except InvalidValue:
-        return f"{namespace}/{endpoint}"
+        return endpoint
