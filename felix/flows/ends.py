@@ -26,6 +26,7 @@ from felix.calc.sets.population import Population
 from felix.explain.matching import spellings
 from flows.record import PRIVATE, PRIVATE_NETWORKS, PUBLIC, End, EndKind
 from libcalico.model import ResourceKey
+from libcalico.policy_selectors import NAMESPACE_PREFIX, SERVICE_ACCOUNT_PREFIX
 
 IPAddress = IPv4Address | IPv6Address
 MOST_KNOWN = 20_000
@@ -35,7 +36,7 @@ _GENERATED = re.compile(r"(.+-)[bcdfghjklmnpqrstvwxz2456789]{5}")
 """A name that Kubernetes made of a prefix: five letters and digits that spell no word."""
 _ORDINAL = re.compile(r"(.+-)[0-9]+")
 _OF_STATEFUL_SET = "statefulset.kubernetes.io/pod-name"
-_INHERITED = ("pcns.", "pcsa.")
+_INHERITED = (NAMESPACE_PREFIX, SERVICE_ACCOUNT_PREFIX)
 
 
 @dataclass(frozen=True, slots=True)

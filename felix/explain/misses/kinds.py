@@ -12,11 +12,9 @@ from felix.explain.flow import ICMP, ICMPV6, Packet, protocol_name
 from felix.explain.misses import hints
 from felix.explain.misses.faults import Fault
 from felix.explain.misses.labelled import Labelled
+from libcalico.conversion.network_policy import POLICY_PREFIX
 from libcalico.model import EntityRule, ResourceKey, Rule
 from libcalico.model.resources.rules import ICMPFields
-
-KUBERNETES = "knp.default."
-"""So the names of policies begin that were one of Kubernetes' (`libcalico.conversion`)."""
 
 
 def kind_faults(key: ResourceKey, rule: Rule, packet: Packet) -> Iterator[Fault]:
@@ -36,7 +34,7 @@ def kind_faults(key: ResourceKey, rule: Rule, packet: Packet) -> Iterator[Fault]
                 (rule.destination, kind.destination_port),
             )
         )
-        kubernetes = key.name.startswith(KUBERNETES) and protocol == 6
+        kubernetes = key.name.startswith(POLICY_PREFIX) and protocol == 6
         hint = hints.of_protocol(rule, packet, match, kubernetes)
         yield Fault("protocol", str(rule.protocol), is_a, hint=hint)
     if rule.notProtocol is not None and protocol_number(rule.notProtocol) == kind.protocol:

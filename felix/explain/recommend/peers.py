@@ -16,17 +16,18 @@ from typing import Any
 
 from felix.calc.sets.items import read_networks
 from felix.explain.flow import IPAddress
+from felix.explain.misses.hints import NAMES_OF_NAMESPACES
 from felix.explain.misses.labelled import Directory
 from felix.explain.recommend.choose import Term, choose
 from felix.explain.recommend.crowd import Crowd, lasting
 from felix.explain.world import World
 from flows.record import PRIVATE_NETWORKS, PUBLIC, End, EndKind
 from libcalico.model import ResourceKey
+from libcalico.names import namespace_profile
 from libcalico.policy_selectors import NAMESPACE_LABEL, NAMESPACE_PREFIX
 from libcalico.selectors.selectors import Compare
 
 OWN, GLOBAL = "", "global()"
-NAMES = ("projectcalico.org/name", "kubernetes.io/metadata.name")
 EVERYWHERE = ("0.0.0.0/0", "::/0")
 
 
@@ -221,9 +222,11 @@ def _split(nets: Sequence[str], without: Iterable[str]) -> tuple[Peer, ...]:
 
 def name_of(world: World, namespace: str) -> str:
     """The label by which the namespace's profile hands down its name; empty where it does not."""
-    profile = world.objects.get(ResourceKey("Profile", f"kns.{namespace}"))
+    profile = world.objects.get(ResourceKey("Profile", namespace_profile(namespace)))
     labels = {} if profile is None else profile.spec.labelsToApply
-    return next((n for n in NAMES if labels.get(NAMESPACE_PREFIX + n) == namespace), "")
+    return next(
+        (n for n in NAMES_OF_NAMESPACES if labels.get(NAMESPACE_PREFIX + n) == namespace), ""
+    )
 
 
 def scope_of(world: World, peer: Peer) -> tuple[str, tuple[Term, ...]]:
