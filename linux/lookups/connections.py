@@ -1,24 +1,21 @@
 """Connections that conntrack knows of an address: both tuples, state and what was translated.
 
-`linux.conntrack` deletes them; this module only reads.
+The messages are read as `linux.tracking.connections` reads them.
 Tested in tests/linux/test_translated_connections.py.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import ip_address
 
 from linux.netlink import wire as m
-from linux.netlink.socket import NETLINK_NETFILTER, Socket
 from linux.rtnl import IPAddress, family_of
+from linux.tracking import connections as tracking
 
-_GET = (1 << 8) | 1
-_ORIGINAL, _REPLY, _STATUS, _PROTOINFO = 1, 2, 3, 4
-_IP, _PROTO = 1, 2
 _SEEN_REPLY = 2
+_ICMP = (1, 58)
 TCP_STATES = (
     "none", "syn_sent", "syn_recv", "established", "fin_wait", "close_wait", "last_ack",
     "time_wait", "close", "syn_sent2",
@@ -56,9 +53,8 @@ class Connection:
 
 def of_address(address: IPAddress, protocol: int) -> Iterator[Connection]:
     """The connections of an address in the current namespace. Raises `KernelError`."""
-    head = struct.pack("=BBH", family_of(address), 0, 0)
-    with Socket(family=NETLINK_NETFILTER) as sock:
-        for _, body in sock.dump(m.message(_GET, 0, head), "list connections"):
+    for bodies in tracking.slices(family_of(address)):
+        for body in bodies:
             if address.packed not in body:
                 continue
             connection = parse(body)
@@ -71,26 +67,21 @@ def of_address(address: IPAddress, protocol: int) -> Iterator[Connection]:
 def parse(body: bytes) -> Connection:
     """The connection of a message without its netlink header."""
     attributes = m.parse_attributes(body, 4)
-    status = int.from_bytes(attributes.get(_STATUS, b""), "big")
-    info = m.parse_attributes(attributes.get(_PROTOINFO, b""))
-    tcp = m.parse_attributes(info.get(1, b""))
-    state = tcp.get(1, b"")
+    status = int.from_bytes(attributes.get(tracking.STATUS, b""), "big")
+    state = tracking.tcp_state(attributes.get(tracking.STATE, b""))
     return Connection(
-        _tuple(attributes[_ORIGINAL]),
-        _tuple(attributes[_REPLY]),
+        _tuple(attributes[tracking.ORIGINAL]),
+        _tuple(attributes[tracking.REPLY]),
         bool(status & _SEEN_REPLY),
         TCP_STATES[state[0]] if state and state[0] < len(TCP_STATES) else "",
     )
 
 
 def _tuple(data: bytes) -> Tuple:
-    parts = m.parse_attributes(data)
-    addresses, proto = m.parse_attributes(parts[_IP]), m.parse_attributes(parts.get(_PROTO, b""))
-    source, destination = (addresses.get(n) or addresses[n + 2] for n in (1, 2))
-    return Tuple(
-        ip_address(source),
-        ip_address(destination),
-        int.from_bytes(proto.get(1, b""), "big"),
-        int.from_bytes(proto.get(2, b""), "big"),
-        int.from_bytes(proto.get(3, b""), "big"),
-    )
+    read = tracking.read_tuple(data)
+    assert read is not None, "conntrack sends whole tuples"
+    protocol, source, destination, *ports = read
+    if protocol in _ICMP:
+        ports = []
+    numbers = (int.from_bytes(port, "big") for port in ports)
+    return Tuple(ip_address(source), ip_address(destination), protocol, *numbers)

@@ -23,6 +23,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
+from socket import AF_UNSPEC
 
 from linux.closing import Closing
 from linux.errors import KernelError
@@ -31,7 +32,7 @@ from linux.netlink.socket import NETLINK_NETFILTER, Socket
 
 _GET, _DELETE, _NEW = (1 << 8) | 1, (1 << 8) | 2, 1 << 8
 _ENDED_GROUP = 3
-_ORIGINAL, _REPLY, _STATE, _THERE, _BACK = 1, 2, 4, 9, 10
+ORIGINAL, REPLY, STATUS, STATE, _THERE, _BACK = 1, 2, 3, 4, 9, 10
 _ADDRESSES, _PROTOCOL = 1, 2
 _SOURCE4, _DESTINATION4, _SOURCE6, _DESTINATION6 = 1, 2, 3, 4
 _NUMBER, _SOURCE_PORT, _DESTINATION_PORT, _ICMP_ID, _ICMP6_ID = 1, 2, 3, 4, 7
@@ -140,11 +141,11 @@ class _Layout:
         nested = m.NLA_F_NESTED
         size = 40 + 2 * address + 4
         each = struct.Struct("=HH").pack
-        self.head = each(size, _ORIGINAL | nested) + each(12 + 2 * address, _ADDRESSES | nested)
+        self.head = each(size, ORIGINAL | nested) + each(12 + 2 * address, _ADDRESSES | nested)
         self.head += each(4 + address, kind)
         self._at = 20 + 2 * address
         self._proto = each(28, _PROTOCOL | nested) + each(5, _NUMBER)
-        self._port, self._reply = each(6, _SOURCE_PORT), each(size, _REPLY | nested)
+        self._port, self._reply = each(6, _SOURCE_PORT), each(size, REPLY | nested)
         self._address, self._size = address, size
 
     def fits(self, body: bytes) -> bool:
@@ -174,8 +175,8 @@ _LAYOUTS = (_Layout(4, _SOURCE4), _Layout(16, _SOURCE6))
 
 
 def _key_in_any(body: bytes) -> tuple[bytes, bytes, bytes] | None:
-    tuples = m.first_attribute(body, _ORIGINAL, 4), m.first_attribute(body, _REPLY, 4)
-    there, back = (_tuple(one) if one is not None else None for one in tuples)
+    tuples = m.first_attribute(body, ORIGINAL, 4), m.first_attribute(body, REPLY, 4)
+    there, back = (read_tuple(one) if one is not None else None for one in tuples)
     if there is None or back is None:
         return None
     protocol, source, aimed, source_port, aimed_port = there
@@ -186,8 +187,8 @@ def _key_in_any(body: bytes) -> tuple[bytes, bytes, bytes] | None:
     return key_of(protocol, source, destination, source_port + port), aimed, aimed_port
 
 
-def _tuple(data: bytes) -> tuple[int, bytes, bytes, bytes, bytes] | None:
-    """Protocol, both addresses, both ports (of ICMP: the identifier, and 0)."""
+def read_tuple(data: bytes) -> tuple[int, bytes, bytes, bytes, bytes] | None:
+    """Protocol, both addresses, both ports (of ICMP: the identifier, and 0); None: not whole."""
     parts = m.parse_attributes(data)
     addresses = m.parse_attributes(parts.get(_ADDRESSES, b""))
     protocol = m.parse_attributes(parts.get(_PROTOCOL, b""))
@@ -222,7 +223,7 @@ def connection_of(body: bytes, parts: tuple[bytes, bytes, bytes]) -> Connection:
         None if there is None else there[1],
         0 if back is None else back[0],
         0 if back is None else back[1],
-        _state(attributes.get(_STATE, b"")) in _CLOSED,
+        tcp_state(attributes.get(STATE, b"")) in _CLOSED,
     )
 
 
@@ -237,17 +238,19 @@ def _counters(data: bytes | None) -> tuple[int, int] | None:
     return int.from_bytes(packets, "big"), int.from_bytes(octets, "big")
 
 
-def _state(data: bytes) -> bytes:
+def tcp_state(data: bytes) -> bytes:
+    """The one byte of TCP's state in the attribute `STATE`; none for another protocol."""
     tcp = m.parse_attributes(data).get(_TCP, b"")
     return m.parse_attributes(tcp).get(_TCP_STATE, b"")
 
 
-def slices() -> Iterator[list[bytes]]:
+def slices(family: int = AF_UNSPEC) -> Iterator[list[bytes]]:
     """The messages of all connections of this namespace, as many at once as come together.
 
-    Raises `KernelError`. Each step waits for the kernel a fraction of a millisecond.
+    `family`: AF_INET or AF_INET6 alone. Raises `KernelError`. Each step waits for the kernel a
+    fraction of a millisecond.
     """
-    head = struct.pack("=BBH", 0, 0, 0)
+    head = struct.pack("=BBH", family, 0, 0)
     with Socket(family=NETLINK_NETFILTER) as sock:
         request = m.message(_GET, 0, head)
         for messages in sock.dump_slices(request, "list connections"):
