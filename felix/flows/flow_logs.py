@@ -18,7 +18,7 @@ import logging
 import math
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from dataclasses import asdict
 from pathlib import Path
 
 from felix.config.parameters import Config
@@ -33,7 +33,7 @@ from felix.flows.services import ServiceFollower, ServiceTable
 from felix.telling import Telling
 from flows.record import INTERVAL
 from libcalico.process import paths
-from libcalico.process.prometheus_text import Figure
+from libcalico.process.prometheus_text import Figure, labelled
 from libcalico.process.tasks import Background
 from linux.errors import KernelError
 
@@ -81,7 +81,7 @@ class FlowLogs:
         self._config: Config | None = None
         self._moved = asyncio.Event()
         self._reconsider = False
-        self._before = [0] * len(fields(Lost))
+        self._before = asdict(self.lost)
         self._losing: list[str] = []
         self._unlisted = ""
 
@@ -198,9 +198,9 @@ class FlowLogs:
         return True
 
     def _look_at_losses(self) -> None:
-        now = [getattr(self.lost, field.name) for field in fields(Lost)]
-        news = zip(fields(Lost), now, self._before, strict=True)
-        losing = [f"{n - b} {_LOSSES[field.name]}" for field, n, b in news if n > b]
+        now, before = asdict(self.lost), self._before
+        losing = [f"{now[what] - before[what]} {_LOSSES[what]}" for what in now
+                  if now[what] > before[what]]  # fmt: skip
         if losing and not self._losing:
             log.warning("flow logs: %s", "; ".join(losing))
         self._losing, self._before = losing, now
@@ -227,11 +227,9 @@ class FlowLogs:
         name = "muslin_felix_flows"
         yield Figure(f"{name}_total", "Flows made.", self.made, "counter")
         yield Figure(f"{name}_connections", "Connections held for them.", len(self._joiner))
-        name, help_ = f"{name}_lost_total", "What flows lack, by kind."
-        for field in fields(Lost):
-            count = getattr(self.lost, field.name)
-            yield Figure(name, help_, count, "counter", labels={"what": field.name})
-        yield Figure(name, help_, self.outputs.lost, "counter", labels={"what": "sent"})
+        lost = {**asdict(self.lost), "sent": self.outputs.lost}
+        samples = (({"what": what}, count) for what, count in lost.items())
+        yield from labelled(f"{name}_lost_total", "What flows lack, by kind.", samples, "counter")
         yield from self._counts.figures()
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from flows.record import Action, Flow, Hit, PolicyKind, Reporter
-from libcalico.process.prometheus_text import Figure
+from libcalico.process.prometheus_text import Figure, labelled
 
 MOST = 1000
 METRIC = "muslin_felix_policy_packets_total"
@@ -50,17 +50,19 @@ class PolicyCounts:
 
     def figures(self) -> Iterator[Figure]:
         """The metric."""
-        yield Figure(METRIC, _HELP, 0, "counter", typed=True)
-        for one, packets in self._packets.items():
-            labels = {
-                "kind": one.kind,
-                "tier": one.tier,
-                "policy_namespace": one.namespace,
-                "policy": one.name,
-                "action": one.action,
-                "direction": one.direction,
-            }
-            yield Figure(METRIC, _HELP, packets, "counter", labels=labels)
+        samples = ((_labels(one), packets) for one, packets in self._packets.items())
+        yield from labelled(METRIC, _HELP, samples, "counter")
+
+
+def _labels(one: _Policy) -> dict[str, str]:
+    return {
+        "kind": one.kind,
+        "tier": one.tier,
+        "policy_namespace": one.namespace,
+        "policy": one.name,
+        "action": one.action,
+        "direction": one.direction,
+    }
 
 
 def _decider(flow: Flow) -> _Policy:
