@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from linux import netns
@@ -36,10 +36,12 @@ def namespace_of(sock: Socket, number: int) -> int | None:
             if inode in seen:
                 continue
             seen.add(inode)
-            fd = netns.open_path(path)
-            if _id_of(sock, fd) == number:
-                return fd
-            os.close(fd)
+            with ExitStack() as opened:
+                fd = netns.open_path(path)
+                opened.callback(os.close, fd)
+                if _id_of(sock, fd) == number:
+                    opened.pop_all()
+                    return fd
     return None
 
 
