@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import http.server
+import os
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -79,6 +80,57 @@ def test_half_a_line_of_a_killed_process_is_ended(tmp_path: Path) -> None:
     half, whole = file.read_bytes().splitlines()
     assert half == b'{"start_time": 18'
     assert read_line(whole) == some(1)[0]
+
+
+def test_half_a_line_of_a_full_disk_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, write = tmp_path / "flows.json", os.write
+    export = JSONLines(str(file), 10_000, 3)
+
+    def full(handle: int, data: memoryview) -> int:
+        monkeypatch.setattr(os, "write", none)
+        return write(handle, data[:17])
+
+    def none(handle: int, data: memoryview) -> int:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(OSError, match="no space left"):
+        export.write(some(1))
+    monkeypatch.undo()
+    export.write(some(1))
+    export.close()
+    half, whole = file.read_bytes().splitlines()
+    assert len(half) == 17
+    assert read_line(whole) == some(1)[0]
+
+
+def test_a_file_that_cannot_be_put_aside_stays_in_use(tmp_path: Path) -> None:
+    file, aside = tmp_path / "flows.json", tmp_path / "flows.json.1"
+    export = JSONLines(str(file), 10_000, 2)
+    export.write(some(30))
+    aside.mkdir()
+    for _ in range(2):
+        with pytest.raises(IsADirectoryError):
+            export.write(some(1))
+    aside.rmdir()
+    export.write(some(1))
+    export.close()
+    assert (len(lines(aside)), len(lines(file))) == (30, 1)
+
+
+def test_nothing_is_written_to_a_file_that_was_given_back(tmp_path: Path) -> None:
+    export = JSONLines(str(tmp_path / "flows.json"), 10_000, 2)
+    export.close()
+    # The number of its descriptor is another file's by now.
+    other = os.open(tmp_path / "other", os.O_WRONLY | os.O_CREAT)
+    try:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            export.write(some(1))
+        assert not os.fstat(other).st_size
+    finally:
+        os.close(other)
 
 
 class Stuck:
