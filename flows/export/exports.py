@@ -36,7 +36,7 @@ class Export(Protocol):
         """Write these flows, in any thread, one call at a time."""
 
     def close(self) -> None:
-        """Write what waits."""
+        """Give back what is held; no `write` comes after that."""
 
 
 class _Worker:

@@ -105,7 +105,7 @@ class Process:
             await self.stop()
 
     async def stop(self) -> None:
-        """End the calls and write what is to be exported."""
+        """End the calls and the exports; what waits to be exported is lost."""
         await self._server.stop(PARTING)
         self.exports.close()
 
