@@ -11,7 +11,7 @@ Tested in tests/calicoctl/test_flows.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -30,7 +30,8 @@ _OPTIONS = (
 
 
 def aggregator_options(function: F) -> F:
-    """Add the options; the command gets `aggregator`, `aggregator_ca` and so on, None if absent."""
+    """Add the options; the command gets `aggregator`, `aggregator_ca` and so on, None if absent, in
+    keywords that `place_of` takes."""
     for name, metavar, variable, text in reversed(_OPTIONS):
         option = click.option(
             name, metavar=metavar, envvar=f"GOLDMANE_{variable}", default=None, help=text,
@@ -40,10 +41,10 @@ def aggregator_options(function: F) -> F:
     return function
 
 
-def place_of(
-    address: str, ca: str | None, certificate: str | None, key: str | None, name: str | None
-) -> Place:
-    """The place that these options name."""
+def place_of(place: Mapping[str, str | None], address: str = "") -> Place:
+    """The place that these options name; at another address where one is given."""
     from flows.place import Place
 
-    return Place(address, ca or "", certificate or "", key or "", name or "")
+    names = ("aggregator", *(f"aggregator_{name}" for name in ("ca", "cert", "key", "name")))
+    named, *rest = (place.get(name) or "" for name in names)
+    return Place(address or named, *rest)

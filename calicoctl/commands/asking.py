@@ -65,18 +65,14 @@ def gathered(
     from libcalico.process import unlooped
 
     request = gather.Wanted(nodes, ask or 0.0, routes=routes)
-    address = place.get("aggregator")
-    if not address:
+    if not place.get("aggregator"):
         return unlooped.run(gather.read(options, request))
     import asyncio
 
     from flows.client import Aggregator
 
-    rest = (place.get(f"aggregator_{name}") for name in ("ca", "cert", "key", "name"))
-    there = place_of(address, *rest)
-
     async def asked() -> Facts:
-        async with Aggregator(there) as aggregator:
+        async with Aggregator(place_of(place)) as aggregator:
             return await gather.read(options, request, aggregator)
 
     return asyncio.run(asked())

@@ -68,14 +68,10 @@ def flows(
     since: str | None,
     limit: int,
     output: str,
-    aggregator: str | None,
-    aggregator_ca: str | None,
-    aggregator_cert: str | None,
-    aggregator_key: str | None,
-    aggregator_name: str | None,
     config: str | None,
     context: str,
     allow_version_mismatch: bool,
+    **place: str | None,
 ) -> None:
     """Show the flows of the whole cluster: both ends, verdict, counts and the rule that decided.
 
@@ -90,12 +86,12 @@ def flows(
     )
     start = seconds_ago(since) if since is not None else (0 if follow else -900)
     options = options_of(config, allow_version_mismatch, context)
-    address = aggregator or asyncio.run(asking.address_of(options))
-    place = place_of(address, aggregator_ca, aggregator_cert, aggregator_key, aggregator_name)
+    address = place["aggregator"] or asyncio.run(asking.address_of(options))
+    there = place_of(place, address)
     if follow:
-        asyncio.run(_follow(place, filters, start, output))
+        asyncio.run(_follow(there, filters, start, output))
         return
-    seen, total = asyncio.run(asking.listed(place, filters, start, limit))
+    seen, total = asyncio.run(asking.listed(there, filters, start, limit))
     _show([one.flow for one in seen], total, output)
 
 

@@ -82,14 +82,10 @@ def recommend(
     networks: tuple[str, ...],
     timeout: float,
     output: str,
-    aggregator: str | None,
-    aggregator_ca: str | None,
-    aggregator_cert: str | None,
-    aggregator_key: str | None,
-    aggregator_name: str | None,
     config: str | None,
     context: str,
     allow_version_mismatch: bool,
+    **place: str | None,
 ) -> None:
     """Write the smallest policies that allow what the workloads of a namespace were seen to do.
 
@@ -106,11 +102,9 @@ def recommend(
     choices = Choices(allow_public, allow_private, tuple(map(_network, networks)))
     if source is not None:
         flows = sources.from_file(source)
-    elif aggregator is not None:
-        place = place_of(
-            aggregator, aggregator_ca, aggregator_cert, aggregator_key, aggregator_name
-        )
-        flows = asyncio.run(sources.from_aggregator(place, namespace, since or 0))
+    elif place["aggregator"] is not None:
+        there = place_of(place)
+        flows = asyncio.run(sources.from_aggregator(there, namespace, since or 0))
     else:
         raise InvalidValue("--from", "", "name a file of flows, or an --aggregator HOST:PORT")
     world = asyncio.run(reading.read_world(options_of(config, allow_version_mismatch, context)))
