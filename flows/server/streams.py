@@ -32,7 +32,7 @@ class Streams:
 
     def __init__(self, store: Store, figures: Figures, clock: Callable[[], float]) -> None:
         self._store, self._figures, self._clock = store, figures, clock
-        self._queues: dict[asyncio.Queue[Bucket | None], bool] = {}
+        self._queues: set[asyncio.Queue[Bucket | None]] = set()
         self._until = store.streamed_until()
 
     def tick(self) -> list[Bucket]:
@@ -50,7 +50,7 @@ class Streams:
 
     def _put(self, queue: asyncio.Queue[Bucket | None], bucket: Bucket) -> None:
         if queue.qsize() >= BEHIND:
-            self._queues.pop(queue, None)
+            self._queues.discard(queue)
             queue.put_nowait(None)
         else:
             queue.put_nowait(bucket)
@@ -66,12 +66,12 @@ class Streams:
             self.tick()
             first = int(self._clock()) + start if start < 0 else start
             before = [one for one in self._store.complete(first) if one.start < self._until]
-        self._queues[queue] = True
+        self._queues.add(queue)
         self._figures.streams.set(len(self._queues))
         try:
             yield _read(queue, before)
         finally:
-            self._queues.pop(queue, None)
+            self._queues.discard(queue)
             self._figures.streams.set(len(self._queues))
 
 
