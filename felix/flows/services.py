@@ -43,8 +43,6 @@ class ServiceTable:
     def __init__(self) -> None:
         self._places: dict[Name, frozenset[tuple[Place, Service]]] = {}
         self._found: dict[Place, dict[Service, int]] = {}
-        self.known = False
-        """Whether all services have been listed once."""
 
     def __len__(self) -> int:
         return len(self._places)
@@ -77,8 +75,7 @@ class ServiceTable:
                 del self._found[place]
 
     def listed(self) -> None:
-        """Note that all services have been listed."""
-        self.known = True
+        """All services have been listed; nothing here waits for that."""
 
 
 def _places(name: Name, value: Stored) -> Iterator[tuple[Place, Service]]:
