@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from flows.aggregate.ring import MOST_ROWS
 from flows.record import INTERVAL
+from libcalico import parsing
 from libcalico.errors import InvalidValue
 
 PORT, HEALTH_PORT = 7443, 8080
-TRUE, FALSE = ("true", "1", "yes"), ("false", "0", "no")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,21 +48,22 @@ class Settings:
 def read(environ: Mapping[str, str]) -> Settings:
     """The settings of an environment. Raises InvalidValue naming the variable."""
     _refuse(environ)
-    number = _Numbers(environ)
     settings = Settings(
-        port=number("PORT", PORT, 0, 65535),
+        port=_number(environ, "PORT", PORT, 0, 65535),
         certificate=environ.get("SERVER_CERT_PATH", ""),
         key=environ.get("SERVER_KEY_PATH", ""),
         ca=environ.get("CA_CERT_PATH", ""),
-        health_port=number("HEALTH_PORT", HEALTH_PORT, 0, 65535),
+        health_port=_number(environ, "HEALTH_PORT", HEALTH_PORT, 0, 65535),
         health=_boolean(environ, "HEALTH_ENABLED", True),
-        metrics_port=number("PROMETHEUS_PORT", 0, 0, 65535),
-        most_rows=number("GOLDMANE_MOST_ROWS", MOST_ROWS, 1000, 20_000_000),
+        metrics_port=_number(environ, "PROMETHEUS_PORT", 0, 0, 65535),
+        most_rows=_number(environ, "GOLDMANE_MOST_ROWS", MOST_ROWS, 1000, 20_000_000),
         askers=_names(environ, "GOLDMANE_ASKERS"),
         deliverers=_names(environ, "GOLDMANE_DELIVERERS"),
         export_file=environ.get("GOLDMANE_EXPORT_FILE", ""),
-        export_bytes=number("GOLDMANE_EXPORT_BYTES", 100_000_000, 10_000, 100_000_000_000),
-        export_files=number("GOLDMANE_EXPORT_FILES", 5, 1, 1000),
+        export_bytes=_number(
+            environ, "GOLDMANE_EXPORT_BYTES", 100_000_000, 10_000, 100_000_000_000
+        ),
+        export_files=_number(environ, "GOLDMANE_EXPORT_FILES", 5, 1, 1000),
         otlp=_endpoint(environ),
     )
     _check_tls(settings, _boolean(environ, "GOLDMANE_WITHOUT_TLS", False))
@@ -94,8 +95,8 @@ def _check_tls(settings: Settings, without: bool) -> None:
 
 def _endpoint(environ: Mapping[str, str]) -> str:
     text = environ.get("GOLDMANE_OTLP_ENDPOINT", "")
-    if text and not text.startswith(("http://", "https://")):
-        raise InvalidValue("GOLDMANE_OTLP_ENDPOINT", text, "http://HOST:PORT or https://HOST:PORT")
+    if text:
+        parsing.url("GOLDMANE_OTLP_ENDPOINT", text, path=True)
     return text
 
 
@@ -104,24 +105,10 @@ def _names(environ: Mapping[str, str], name: str) -> frozenset[str]:
 
 
 def _boolean(environ: Mapping[str, str], name: str, default: bool) -> bool:
-    text = environ.get(name, "").strip().lower()
-    if not text:
-        return default
-    if text not in TRUE + FALSE:
-        raise InvalidValue(name, text, "true or false")
-    return text in TRUE
+    text = environ.get(name, "").strip()
+    return parsing.flag(name, text) if text else default
 
 
-class _Numbers:
-    """Reads whole numbers with their ranges."""
-
-    def __init__(self, environ: Mapping[str, str]) -> None:
-        self._environ = environ
-
-    def __call__(self, name: str, default: int, least: int, most: int) -> int:
-        text = self._environ.get(name, "").strip()
-        if not text:
-            return default
-        if not text.isascii() or not text.isdigit() or not least <= int(text) <= most:
-            raise InvalidValue(name, text, f"a whole number from {least} to {most}")
-        return int(text)
+def _number(environ: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:
+    text = environ.get(name, "").strip()
+    return parsing.number(name, text, least, most) if text else default

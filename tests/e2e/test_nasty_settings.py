@@ -25,6 +25,7 @@ from controllers import settings as controllers
 from felix.config.parameters import PARAMETERS
 from felix.config.resolve import read_file, resolve
 from felix.main import node_name as felix_node_name
+from flows.server import settings as goldmane
 from libcalico import apiconfig, datastore
 from libcalico.errors import InvalidValue, MuslinError
 from libcalico.kubernetes import access
@@ -149,6 +150,10 @@ def of_controllers(environ: Environment) -> None:
     controllers.effective(controllers.default().spec, environ)
 
 
+def of_goldmane(environ: Environment) -> None:
+    goldmane.read({"SERVER_CERT_PATH": "c", "SERVER_KEY_PATH": "k", "CA_CERT_PATH": "a", **environ})
+
+
 READERS: dict[str, tuple[tuple[str, ...], Callable[[Environment], object]]] = {
     "datastore": (STORE, of_store),
     "in a pod": (tuple(IN_POD), in_cluster),
@@ -183,6 +188,25 @@ READERS: dict[str, tuple[tuple[str, ...], Callable[[Environment], object]]] = {
             *controllers.WORKERS.values(),
         ),
         of_controllers,
+    ),
+    "calico-goldmane": (
+        (
+            "PORT",
+            "HEALTH_ENABLED",
+            "HEALTH_PORT",
+            "PROMETHEUS_PORT",
+            "GOLDMANE_MOST_ROWS",
+            "GOLDMANE_ASKERS",
+            "GOLDMANE_DELIVERERS",
+            "GOLDMANE_EXPORT_FILE",
+            "GOLDMANE_EXPORT_BYTES",
+            "GOLDMANE_EXPORT_FILES",
+            "GOLDMANE_OTLP_ENDPOINT",
+            "GOLDMANE_WITHOUT_TLS",
+            "AGGREGATION_WINDOW",
+            "PUSH_URL",
+        ),
+        of_goldmane,
     ),
 }
 CASES = [(reader, name) for reader, (found, _) in READERS.items() for name in dict.fromkeys(found)]
