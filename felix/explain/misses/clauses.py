@@ -75,7 +75,7 @@ class Clauses:
         parts = parts_of(side, entity, namespace)
         named = SidePorts(side, entity, rule, packet) if kinds else None
         if parts:
-            yield from _of_the_nearest(side, parts, named, behind, address)
+            yield from _of_the_nearest(parts, named, behind, address)
         elif entity.notSelector:
             node = parse(entity.notSelector).root
             for one in behind:
@@ -139,9 +139,8 @@ def parts_of(side: str, entity: EntityRule, namespace: str) -> list[Part]:
 
 
 def _of_the_nearest(
-    side: str, parts: list[Part], named: SidePorts | None, behind: tuple[Labelled, ...],
-    address: IPAddress,
-) -> Iterator[Fault]:  # fmt: skip
+    parts: list[Part], named: SidePorts | None, behind: tuple[Labelled, ...], address: IPAddress
+) -> Iterator[Fault]:
     if not behind:
         part = parts[0]
         yield Fault(
@@ -152,7 +151,7 @@ def _of_the_nearest(
         return
     faults: list[list[Fault]] = []
     for one in behind:
-        if (fault := _means_the_namespace(side, parts, one)) is not None:
+        if (fault := _means_the_namespace(parts, one)) is not None:
             faults.append([fault])
             continue
         own = [fault for part in parts for fault in part_faults(part, one)]
@@ -162,7 +161,7 @@ def _of_the_nearest(
     yield from min(faults, key=len)
 
 
-def _means_the_namespace(side: str, parts: list[Part], one: Labelled) -> Fault | None:
+def _means_the_namespace(parts: list[Part], one: Labelled) -> Fault | None:
     """The side's one selector is true of the namespace's labels, and of nothing else's."""
     written = [part for part in parts if part.text]
     selector = written[0]

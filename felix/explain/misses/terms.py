@@ -7,11 +7,12 @@ Tested in tests/felix/explain/misses/test_near.py.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from libcalico.selectors.selectors import And, Compare, Constant, Has, InSet, Node, Not, Or
 
-Labels = dict[str, str]
+Labels = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +38,14 @@ class Term:
             return self
         return replace(self, node=replace(self.node, label=label))
 
-    def holds(self, labels: object) -> bool:
+    def holds(self, labels: Labels) -> bool:
         """Whether labels are as the selector needs them."""
-        return self.node.matches(labels) is self.holding  # type: ignore[arg-type]
+        return self.node.matches(labels) is self.holding
 
 
-def lacking(node: Node, labels: object, *, holding: bool = True) -> tuple[Term, ...]:
+def lacking(node: Node, labels: Labels, *, holding: bool = True) -> tuple[Term, ...]:
     """The fewest terms that fail; none exactly if the selector matches (or, unwanted, does not)."""
-    if node.matches(labels) is holding:  # type: ignore[arg-type]
+    if node.matches(labels) is holding:
         return ()
     match node:
         case Not(operand):

@@ -11,13 +11,13 @@ from ipaddress import ip_network
 from typing import Any
 
 from felix.calc.labels import PROTOCOLS, WITH_PORTS
-from felix.explain.recommend.choose import Term, text_of
+from felix.explain.recommend.choose import Term, label_of, text_of
 from felix.explain.recommend.peers import GLOBAL, OWN, Peer, scope_of
 from felix.explain.recommend.ports import entries_of, ranges_of
 from felix.explain.recommend.rules import Permit
 from felix.explain.world import World
 from libcalico.policy_selectors import SERVICE_ACCOUNT_LABEL
-from libcalico.selectors.selectors import Compare, Has, InSet, Not
+from libcalico.selectors.selectors import Compare, InSet
 
 Document = dict[str, Any]
 PREFIX = "recommended-"
@@ -102,7 +102,7 @@ def kubernetes(
     name: str, namespace: str, terms: Sequence[Term], ingress: Iterable[Permit],
     egress: Iterable[Permit], *, staged: bool,
 ) -> Document:  # fmt: skip
-    """The same as Kubernetes has it. Ask `sayable` first."""
+    """The same as Kubernetes has it. Ask `unsayable` first."""
     spec: Document = {
         "podSelector": _labels(terms),
         "policyTypes": ["Ingress", "Egress"],
@@ -130,15 +130,9 @@ def unsayable(permit: Permit) -> str:
     peer = permit.peer
     if peer.namespace == GLOBAL:
         return "a global network set by its labels"
-    if any(_label(term) == SERVICE_ACCOUNT_LABEL for term in peer.terms):
+    if any(label_of(term) == SERVICE_ACCOUNT_LABEL for term in peer.terms):
         return "a service account"
     return ""
-
-
-def _label(term: Term) -> str:
-    if isinstance(term, Not):
-        return term.operand.label if isinstance(term.operand, Has) else ""
-    return term.label
 
 
 def _labels(terms: Iterable[Term]) -> Document:
@@ -147,7 +141,7 @@ def _labels(terms: Iterable[Term]) -> Document:
         if isinstance(term, Compare):
             selector.setdefault("matchLabels", {})[term.label] = term.value
             continue
-        expression: Document = {"key": _label(term), "operator": "DoesNotExist"}
+        expression: Document = {"key": label_of(term), "operator": "DoesNotExist"}
         if isinstance(term, InSet):
             expression = {"key": term.label, "operator": "In", "values": sorted(term.values)}
         selector.setdefault("matchExpressions", []).append(expression)

@@ -56,7 +56,7 @@ class Prover:
         asked = 0
         denied, before, unasked = [], [], []
         for talk in talks:
-            verdicts = [self._verdicts(talk.own, each, talk) for each in self._packets(talk)]
+            verdicts = [self._verdicts(each, talk) for each in self._packets(talk)]
             asked += len(verdicts)
             if not verdicts:
                 unasked.append(talk)
@@ -66,9 +66,7 @@ class Prover:
                 before.append(talk)
         return Proof(asked, tuple(denied), tuple(before), tuple(unasked))
 
-    def _verdicts(
-        self, end: End, asked: tuple[ResourceKey, Packet], talk: Talk
-    ) -> tuple[bool, bool]:
+    def _verdicts(self, asked: tuple[ResourceKey, Packet], talk: Talk) -> tuple[bool, bool]:
         key, packet = asked
         was, then = (
             bool(walk(policy.tiers, policy.profiles, packet, matcher, ingress=talk.ingress).allowed)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from felix.explain.plan_report import PlanReport, compare, reported
@@ -128,16 +129,10 @@ def _documents(
             permits((t for t in kept if t.own in group.ends and t.ingress is ingress), peers.of)
             for ingress in (True, False)
         ]
-        terms = group.choice.terms
-
-        def written(staged: bool, those: Any = (name, terms, both)) -> Document:
-            own, selecting, (into, out) = those
-            if asked.kubernetes:
-                return kubernetes(own, asked.namespace, selecting, into, out, staged=staged)
-            return calico(world, own, asked.namespace, selecting, into, out, staged=staged)
-
-        documents.append(written(asked.staged))
-        enforced.append(written(False))
+        form = kubernetes if asked.kubernetes else partial(calico, world)
+        written = partial(form, name, asked.namespace, group.choice.terms, *both)
+        documents.append(written(staged=asked.staged))
+        enforced.append(written(staged=False))
     return documents, enforced, names
 
 

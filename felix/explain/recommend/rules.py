@@ -59,9 +59,7 @@ def joined(peers: Iterable[Peer]) -> list[Peer]:
             continue
         which = (peer.namespace, peer.bare, term.label)
         known = together.get(which)
-        values = {term.value} if isinstance(term, Compare) else set(term.values)
-        if known is not None:
-            values |= _values(known)
+        values = _values(peer) if known is None else _values(peer) | _values(known)
         only = min(values)
         own = Compare(term.label, "==", only) if len(values) == 1 else InSet(
             term.label, frozenset(values))  # fmt: skip
