@@ -14,10 +14,10 @@ from html import escape
 from calicoctl import borders
 from calicoctl.routing import states
 from calicoctl.routing.folding import folded
-from calicoctl.routing.labels import COLOURS, STATES, label
+from calicoctl.routing.labels import COLOURS, label
 from calicoctl.routing.svg import svg
 from calicoctl.routing.topology import Topology
-from calicoctl.status.values import DOWN
+from calicoctl.status.values import DOWN, STATE_WORDS
 
 HEADINGS = ("NODE", "PEER", "ADDRESS", "TYPE", "PEER AS", "STATE", "NOTE")
 
@@ -32,7 +32,7 @@ def table(whole: Topology) -> str:
             str(link.address),
             link.kind,
             str(link.asn),
-            STATES[link.state],
+            STATE_WORDS[link.state],
             "; ".join(filter(None, (link.note, link.why))),
         )
         for link in links
@@ -62,7 +62,7 @@ def dot(whole: Topology) -> str:
         style = "dashed" if link.one_sided else "solid"
         lines.append(
             f"  {quoted(link.near)} -- {quoted(link.far)}"
-            f' [color="{COLOURS[link.state]}", style={style}, label="{STATES[link.state]}"];'
+            f' [color="{COLOURS[link.state]}", style={style}, label="{STATE_WORDS[link.state]}"];'
         )
     return "\n".join([*lines, "}", ""])
 
@@ -80,7 +80,7 @@ def mermaid(whole: Topology) -> str:
         lines.append(f'  {ids[place.name]}{opening}"{text}"{closing}')
     for link in drawn.links:
         arrow = "-.-" if link.one_sided else "---"
-        lines.append(f"  {ids[link.near]} {arrow}|{STATES[link.state]}| {ids[link.far]}")
+        lines.append(f"  {ids[link.near]} {arrow}|{STATE_WORDS[link.state]}| {ids[link.far]}")
     lines += [
         f"  linkStyle {number} stroke:{COLOURS[link.state]}"
         for number, link in enumerate(drawn.links)

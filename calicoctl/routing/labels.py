@@ -6,10 +6,9 @@ Tested in `tests/calicoctl/test_bgp_topology.py`.
 from __future__ import annotations
 
 from calicoctl.routing.topology import Link, Place
-from calicoctl.status.values import DOWN, UNKNOWN, UP
+from calicoctl.status.values import DOWN, STATE_WORDS, UNKNOWN, UP
 
 COLOURS = {UP: "#2e7d32", DOWN: "#c62828", UNKNOWN: "#8a8a8a"}
-STATES = {UP: "up", DOWN: "down", UNKNOWN: "not known"}
 
 
 def label(place: Place) -> list[str]:
@@ -25,5 +24,6 @@ def label(place: Place) -> list[str]:
 def words(link: Link) -> str:
     """A session in one line: its ends, kind, note, state and why."""
     about = " ".join(filter(None, (link.kind, link.note)))
-    state = f"{STATES[link.state]}: {link.why}" if link.why else STATES[link.state]
-    return f"{link.near} - {link.far}: {about}; {state}"
+    state = STATE_WORDS[link.state]
+    told = f"{state}: {link.why}" if link.why else state
+    return f"{link.near} - {link.far}: {about}; {told}"

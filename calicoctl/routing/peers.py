@@ -6,17 +6,17 @@ Tested in `tests/calicoctl/test_bgp_live.py`.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
 from calicoctl import borders
 from calicoctl.routing.topology import Topology
-from calicoctl.status.values import DOWN, UNKNOWN, UP, ClusterStatus, Session
+from calicoctl.status.values import DOWN, STATE_WORDS, UNKNOWN, UP, ClusterStatus, Session
 
 HEADINGS = ("NODE", "PEER", "ADDRESS", "TYPE", "STATE", "SINCE", "WHY")
 WIDE = ("AS", "RECEIVED", "SENT", "REFUSED", "FROM")
 ORDER = {DOWN: 0, UNKNOWN: 1, UP: 2}
-WORDS = {DOWN: "down", UNKNOWN: "not known", UP: "up"}
 
 
 def of_status(status: ClusterStatus, configured: Topology | None = None) -> list[Session]:
@@ -46,8 +46,8 @@ def table(sessions: Sequence[Session], sources: dict[str, str], wide: bool = Fal
     if not sessions:
         return "No BGP sessions.\n"
     rows = [_row(one, sources, wide) for one in sessions]
-    counts = {state: sum(one.state == state for one in sessions) for state in ORDER}
-    counted = ", ".join(f"{counts[state]} {WORDS[state]}" for state in (UP, DOWN, UNKNOWN))
+    counts = Counter(one.state for one in sessions)
+    counted = ", ".join(f"{counts[state]} {word}" for state, word in STATE_WORDS.items())
     return borders.render(HEADINGS + (WIDE if wide else ()), rows) + f"Sessions: {counted}\n"
 
 
@@ -57,7 +57,7 @@ def _row(one: Session, sources: dict[str, str], wide: bool) -> list[str]:
         one.peer or one.address,
         one.address,
         one.kind,
-        WORDS[one.state],
+        STATE_WORDS[one.state],
         one.since,
         one.why,
     ]

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from calicoctl.routing.topology import Link, Topology
-from calicoctl.status.values import DOWN, UNKNOWN, UP, Session
+from calicoctl.status.values import DOWN, STATE_WORDS, UNKNOWN, UP, Session
 
 Told = Mapping[tuple[str, str], Session]
 """Sessions by (node, address of the peer)."""
@@ -43,5 +43,6 @@ def _with_state(link: Link, known: Told, own: Mapping[str, set[str]]) -> Link:
 def counted(links: Iterable[Link]) -> str:
     """How many sessions are in which state, in words."""
     states = Counter(link.state for link in links)
-    words = {UP: "up", DOWN: "down", UNKNOWN: "not known"}
-    return ", ".join(f"{states[state]} {word}" for state, word in words.items() if states[state])
+    return ", ".join(
+        f"{states[state]} {word}" for state, word in STATE_WORDS.items() if states[state]
+    )

@@ -15,6 +15,8 @@ LIVE, REPORT, NOTHING = "live", "report", "datastore"
 
 UP, DOWN, UNKNOWN = "up", "down", "unknown"
 """The state of a session. `unknown`: no node told."""
+STATE_WORDS = {UP: "up", DOWN: "down", UNKNOWN: "not known"}
+"""How a state is said to people."""
 
 
 class Grade(IntEnum):
