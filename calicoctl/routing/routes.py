@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from ipaddress import ip_network
 
 from calicoctl import borders
-from calicoctl.status.reports import is_current, moment
+from calicoctl.status.reports import is_current, newest
 from libcalico.errors import InvalidValue
 from libcalico.model.keys import IPNetwork
 from libcalico.model.resources.nodestatus import CalicoNodeStatus
@@ -62,17 +62,11 @@ def of_reports(
     goal: IPNetwork | None = None,
 ) -> Found:
     """The routes of these nodes by their newest reports; `named`: the node of each address."""
-    newest: dict[str, CalicoNodeStatus] = {}
-    for report in reports:
-        node, when = report.spec.node, report.status.lastUpdated
-        if "Routes" not in report.spec.classes or not when:
-            continue
-        if node not in newest or moment(when) > moment(newest[node].status.lastUpdated):
-            newest[node] = report
+    known = newest(reports, "Routes")
     routes: list[Route] = []
     unknown: dict[str, str] = {}
     for node in nodes:
-        latest = newest.get(node)
+        latest = known.get(node)
         if latest is None:
             unknown[node] = "it has reported no routes"
         elif not is_current(latest, now):

@@ -41,23 +41,28 @@ def by_node(
     reports: Iterable[CalicoNodeStatus], now: float, named: Mapping[str, str]
 ) -> dict[str, Merged]:
     """The merged report of each node that has one. `named`: the node of each address."""
-    sessions: dict[str, CalicoNodeStatus] = {}
-    agents: dict[str, CalicoNodeStatus] = {}
-    for report in reports:
-        if not report.status.lastUpdated:
-            continue
-        for kind, newest in (("BGP", sessions), ("Agent", agents)):
-            known = newest.get(report.spec.node)
-            if kind in report.spec.classes and (known is None or _newer(report, known)):
-                newest[report.spec.node] = report
+    listed = tuple(reports)
+    sessions, agents = newest(listed, "BGP"), newest(listed, "Agent")
     return {
         name: _merged(sessions.get(name), agents.get(name), now, named)
         for name in {*sessions, *agents}
     }
 
 
-def _newer(one: CalicoNodeStatus, other: CalicoNodeStatus) -> bool:
-    return moment(one.status.lastUpdated) > moment(other.status.lastUpdated)
+def newest(reports: Iterable[CalicoNodeStatus], kind: str) -> dict[str, CalicoNodeStatus]:
+    """The newest report of each node that has reported a class (`BGP`, `Agent`, `Routes`)."""
+    found: dict[str, CalicoNodeStatus] = {}
+    for report in reports:
+        if kind not in report.spec.classes or not report.status.lastUpdated:
+            continue
+        known = found.get(report.spec.node)
+        if known is None or _time(report) > _time(known):
+            found[report.spec.node] = report
+    return found
+
+
+def _time(report: CalicoNodeStatus) -> float:
+    return moment(report.status.lastUpdated)
 
 
 def moment(text: str | None) -> float:
@@ -72,7 +77,7 @@ def is_current(report: CalicoNodeStatus, now: float) -> bool:
     """Whether a report is of now: within three periods, or ten minutes for one without."""
     period = report.spec.updatePeriodSeconds or 0
     limit = 3 * period + SLACK if period > 0 else FROZEN
-    return now - moment(report.status.lastUpdated) <= limit
+    return now - _time(report) <= limit
 
 
 def _merged(
@@ -81,12 +86,12 @@ def _merged(
     now: float,
     named: Mapping[str, str],
 ) -> Merged:
-    newest = bgp or agent
-    assert newest is not None
+    latest = bgp or agent
+    assert latest is not None
     daemons = [] if agent is None else [agent.status.agent.birdV4, agent.status.agent.birdV6]
     content = agent is not None and is_current(agent, now)
     merged = Merged(
-        seen=newest.status.lastUpdated or "",
+        seen=latest.status.lastUpdated or "",
         current=bgp is not None and is_current(bgp, now),
         sessions=() if bgp is None else tuple(sessions_of(bgp, named)),
         version=next((one.version for one in daemons if one.version), ""),
