@@ -6,7 +6,7 @@ import click
 
 from calicoctl.cli import DIFFERS, datastore_options, examples
 from calicoctl.commands.asking import asking_options, gathered
-from calicoctl.commands.resources.common import options_of
+from calicoctl.commands.resources.common import echo_tree, options_of
 
 
 @click.command(
@@ -59,14 +59,8 @@ def status(
 
     options = options_of(config, allow_version_mismatch, context)
     cluster = judge.judged(gathered(options, nodes, ask, place))
-    if output == "json":
-        import json
-
-        click.echo(json.dumps(tree.of_status(cluster), indent=2))
-    elif output == "yaml":
-        from calicoctl import yamltext
-
-        click.echo(yamltext.dump(tree.of_status(cluster)), nl=False)
+    if output in ("json", "yaml"):
+        echo_tree(tree.of_status(cluster), output)
     else:
         click.echo(text.of_status(cluster, wide=output == "wide"), nl=False)
     if exit_code and cluster.grade is not Grade.FINE:

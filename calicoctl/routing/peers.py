@@ -5,7 +5,6 @@ Tested in `tests/calicoctl/test_bgp_live.py`.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -68,7 +67,9 @@ def _row(one: Session, sources: dict[str, str], wide: bool) -> list[str]:
     return row
 
 
-def as_json(sessions: Sequence[Session], sources: dict[str, str], missing: Sequence[str]) -> str:
+def as_tree(
+    sessions: Sequence[Session], sources: dict[str, str], missing: Sequence[str]
+) -> dict[str, object]:
     """`sessions`, each with the `source` of its state, and `missing`: what is not known."""
     listed = [{**asdict(one), "source": sources.get(one.node, "")} for one in sessions]
-    return json.dumps({"sessions": listed, "missing": list(missing)}, indent=2) + "\n"
+    return {"sessions": listed, "missing": list(missing)}

@@ -6,7 +6,6 @@ Source: docs/reference/data-model.md#caliconodestatus (class `Routes`). Tested i
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from ipaddress import ip_network
@@ -132,10 +131,9 @@ def table(answer: Found) -> str:
     return text + "".join(f"{node}: {why}\n" for node, why in answer.unknown.items())
 
 
-def as_json(answer: Found) -> str:
+def as_tree(answer: Found) -> dict[str, object]:
     """`routes` and `unknown`."""
-    tree = {
+    return {
         "routes": [asdict(one) for one in answer.routes],
         "unknown": [{"node": node, "reason": why} for node, why in answer.unknown.items()],
     }
-    return json.dumps(tree, indent=2) + "\n"

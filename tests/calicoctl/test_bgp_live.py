@@ -111,7 +111,7 @@ def test_the_worst_peers_come_first_and_silent_nodes_show_what_they_should_hold(
     text = peers.table(listed, {"n1": "live"}, wide=True)
     assert text.endswith("Sessions: 2 up, 1 down, 2 not known\n")
     assert "Active" in text
-    tree = json.loads(peers.as_json(listed, {"n1": "live"}, ["so"]))
+    tree = json.loads(json.dumps(peers.as_tree(listed, {"n1": "live"}, ["so"])))
     assert (tree["sessions"][0]["source"], tree["missing"]) == ("live", ["so"])
 
 

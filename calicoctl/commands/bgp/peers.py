@@ -8,7 +8,7 @@ import click
 
 from calicoctl.cli import datastore_options, examples
 from calicoctl.commands.asking import asking_options, gathered
-from calicoctl.commands.resources.common import options_of
+from calicoctl.commands.resources.common import echo_tree, options_of
 
 CONFIGURED = 200
 """Nodes without news for which the sessions that they should hold are worked out, at most."""
@@ -63,16 +63,8 @@ def peers(
         configured = topology(view, only=silent)
     sessions = listing.chosen(listing.of_status(status, configured), nodes, down)
     sources = {node.name: node.source for node in status.nodes}
-    if output == "json":
-        click.echo(listing.as_json(sessions, sources, status.missing), nl=False)
-        return
-    if output == "yaml":
-        import json
-
-        from calicoctl import yamltext
-
-        tree = json.loads(listing.as_json(sessions, sources, status.missing))
-        click.echo(yamltext.dump(tree), nl=False)
+    if output in ("json", "yaml"):
+        echo_tree(listing.as_tree(sessions, sources, status.missing), output)
         return
     click.echo(listing.table(sessions, sources, wide=output == "wide"), nl=False)
     for sentence in (*status.unreadable, *status.missing):

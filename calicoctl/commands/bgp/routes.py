@@ -6,7 +6,7 @@ import click
 
 from calicoctl.cli import datastore_options, examples
 from calicoctl.commands.asking import ask_option, gathered
-from calicoctl.commands.resources.common import options_of
+from calicoctl.commands.resources.common import echo_tree, options_of
 
 
 @click.command(
@@ -55,11 +55,5 @@ def routes(
         click.echo(listing.table(answer), nl=False)
         if answer.unknown and ask is None:
             click.echo("--ask 10 asks every node through the datastore for 10 seconds.", err=True)
-    elif output == "json":
-        click.echo(listing.as_json(answer), nl=False)
     else:
-        import json
-
-        from calicoctl import yamltext
-
-        click.echo(yamltext.dump(json.loads(listing.as_json(answer))), nl=False)
+        echo_tree(listing.as_tree(answer), output)

@@ -32,17 +32,12 @@ def status(output: str) -> None:
     Below the tables stands why a session does not come up, and what to do. Exit status 1 when
     the node's agent does not run.
     """
-    from calicoctl.commands.resources.common import echo
+    from calicoctl.commands.resources.common import echo, echo_tree
     from calicoctl.node import report
 
     node_report = report.gather()
     if output in ("json", "yaml"):
-        if output == "json":
-            click.echo(report.as_json(node_report))
-        else:
-            from calicoctl import yamltext
-
-            click.echo(yamltext.dump(report.as_tree(node_report)), nl=False)
+        echo_tree(report.as_tree(node_report), output)
         if not node_report.running:
             raise click.exceptions.Exit(1)
         return

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -51,6 +51,18 @@ def echo(text: str, palette: str) -> None:
         if chosen or colour.expected(terminal, os.environ):
             text = colour.painted(text, palette)
     click.echo(text, nl=False)
+
+
+def echo_tree(tree: Mapping[str, object], form: str) -> None:
+    """Print plain values as one object, in `json` or `yaml`."""
+    if form == "json":
+        import json
+
+        click.echo(json.dumps(tree, indent=2))
+    else:
+        from calicoctl import yamltext
+
+        click.echo(yamltext.dump(tree), nl=False)
 
 
 def options_of(config: str | None, allow_version_mismatch: bool, context: str = "") -> Options:
