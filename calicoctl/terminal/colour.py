@@ -14,38 +14,30 @@ from collections.abc import Mapping
 BOLD, RED, GREEN, YELLOW = "1", "31", "32", "33"
 _RESET = "\x1b[0m"
 
-Rule = tuple[re.Pattern[str], str]
-
-
-def _rules(*pairs: tuple[str, str]) -> tuple[Rule, ...]:
-    return tuple((re.compile(pattern, re.MULTILINE), code) for pattern, code in pairs)
-
-
-_VERDICTS = _rules(
-    (r"\bDENIED\b", f"{BOLD};{RED}"),
-    (r"\bALLOWED\b", f"{BOLD};{GREEN}"),
-    (r"\bdenied\b", RED),
-    (r"\ballowed\b", GREEN),
-)
-PALETTES: dict[str, tuple[Rule, ...]] = {
-    "table": _rules((r"\A[A-Z][A-Z0-9_]*(?: +[A-Z0-9_]+)* *$", BOLD)),
-    "verdicts": _VERDICTS,
-    "sessions": _rules(
+PALETTES: dict[str, tuple[tuple[str, str], ...]] = {
+    "table": ((r"\A[A-Z][A-Z0-9_]*(?: +[A-Z0-9_]+)* *$", BOLD),),
+    "verdicts": (
+        (r"\bDENIED\b", f"{BOLD};{RED}"),
+        (r"\bALLOWED\b", f"{BOLD};{GREEN}"),
+        (r"\bdenied\b", RED),
+        (r"\ballowed\b", GREEN),
+    ),
+    "sessions": (
         (r"^  (?:removed|refused)\b", RED),
         (r"^  added\b", GREEN),
         (r"^  (?:reset|adjusted)\b", YELLOW),
     ),
-    "status": _rules(
+    "status": (
         (r"\b(?:is not running\.|Idle|down)\b", RED),
         (r"\b(?:Established|is running\.)", GREEN),
         (r"\b(?:Active|Connect|OpenSent|OpenConfirm|start)\b", YELLOW),
     ),
-    "findings": _rules(
+    "findings": (
         (r"^Check complete; found 0 problems\.", GREEN),
         (r"^Check complete; found [1-9]\d* problems\.", f"{BOLD};{RED}"),
     ),
 }
-"""What is painted, by the kind of text; the first rule that fits a place wins."""
+"""What is painted, by the kind of text: a pattern and its code; the first that fits wins."""
 
 
 def expected(terminal: bool, environ: Mapping[str, str]) -> bool:
@@ -57,8 +49,7 @@ def painted(text: str, palette: str) -> str:
     """The text with terminal codes."""
     rules = PALETTES[palette]
     # One pass, so that no rule paints in what another has painted.
-    flags = re.MULTILINE
-    whole = re.compile("|".join(f"({rule.pattern})" for rule, _ in rules), flags)
+    whole = re.compile("|".join(f"({pattern})" for pattern, _ in rules), re.MULTILINE)
 
     def paint(match: re.Match[str]) -> str:
         assert match.lastindex is not None
