@@ -108,22 +108,21 @@ def recommend(
     else:
         raise InvalidValue("--from", "", "name a file of flows, or an --aggregator HOST:PORT")
     world = asyncio.run(reading.read_world(options_of(config, allow_version_mismatch, context)))
-    ends, began = time.monotonic() + timeout, time.monotonic()
+    began = time.monotonic()
     asked = Wanted(namespace, choices, kubernetes, staged)
-    proposal = propose(world, flows, asked, lambda: time.monotonic() > ends)
+    proposal = propose(world, flows, asked, lambda: time.monotonic() - began > timeout)
+    plan = planning.PolicyPlan(proposal.plan, (), time.monotonic() - began)
     if output == "json":
         click.echo(text.as_json(proposal), nl=False)
     else:
         click.echo(text.as_yaml(proposal), nl=False)
         for line in text.remarks(proposal):
             click.echo(line, err=True)
-        plan = planning.PolicyPlan(proposal.plan, (), time.monotonic() - began)
         click.echo("What it forbids and allows from now on:", err=True)
         click.echo(planning.as_text(plan), nl=False, err=True)
     if proposal.proof.denied:
         raise MuslinError("the proposal would deny connections that were seen; do not apply it")
     if not proposal.plan.whole:
-        plan = planning.PolicyPlan(proposal.plan, (), time.monotonic() - began)
         raise MuslinError(planning.incomplete(plan))
 
 
