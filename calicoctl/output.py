@@ -119,10 +119,10 @@ def as_tables(results: Sequence[Result], shape: Shape, context: cells.Context) -
     text = ""
     for result in results:
         headings, rows = table_of(result.kind, result.entries, shape, context)
-        if not shape.headers:
-            text += "".join(tabwriter.render(headings, rows).splitlines(keepends=True)[1:])
-        else:
+        if shape.headers:
             text += tabwriter.render(headings, rows) + "\n"
+        else:
+            text += "".join(tabwriter.lines(rows, tabwriter.widths([headings, *rows])))
     return text
 
 
