@@ -99,11 +99,8 @@ def get(
     allow_version_mismatch: bool,
 ) -> None:
     """Show resources: KIND lists all of a kind, KIND NAMES or --filename shows those."""
-    _check(
-        style,
-        {"--age": age, "--no-headers": no_headers},
-        {"--watch": watch, "--output-watch-events": events, "--export": export},
-    )
+    _check_style(style, {"--age": age, "--no-headers": no_headers})
+    _check_watch(style, watch=watch, events=events, export=export)
     if namespace and all_namespaces:
         raise MuslinError("cannot use both --namespace and --all-namespaces flags at the same time")
     options = options_of(config, allow_version_mismatch, context)
@@ -133,8 +130,8 @@ def get(
         raise MuslinError("\n".join(errors))
 
 
-def _check(style: str, of_table: Mapping[str, bool], of_watch: Mapping[str, bool]) -> None:
-    """Raise for a style that is none, or flags that contradict it or each other."""
+def _check_style(style: str, of_table: Mapping[str, bool]) -> None:
+    """Raise for a style that is none, or flags of tables that contradict it."""
     kind = style.partition("=")[0]
     if style not in output.PLAIN:
         from calicoctl.listing import styles
@@ -144,12 +141,17 @@ def _check(style: str, of_table: Mapping[str, bool], of_watch: Mapping[str, bool
         for flag, given in of_table.items():
             if given:
                 raise click.UsageError(f"{flag} is for tables; -o {kind} is none")
-    if of_watch["--output-watch-events"]:
-        if not of_watch["--watch"]:
+
+
+def _check_watch(style: str, *, watch: bool, events: bool, export: bool) -> None:
+    """Raise for flags of a watch that contradict each other, or the style."""
+    kind = style.partition("=")[0]
+    if events:
+        if not watch:
             raise click.UsageError("--output-watch-events needs --watch")
         if kind in ("name", "go-template", "go-template-file", "jsonpath", "jsonpath-file"):
             raise click.UsageError(f"--output-watch-events has no place in -o {kind}")
-    if of_watch["--watch"] and of_watch["--export"]:
+    if watch and export:
         raise click.UsageError("give either --watch or --export")
 
 
