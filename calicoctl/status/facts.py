@@ -10,16 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from calicoctl import session
 from ipam.records.pools import Pool, reserved_networks, usable
 from libcalico.datastore.capabilities import pages_of
 from libcalico.datastore.interface import Datastore, Entry, Selection
 from libcalico.errors import DatastoreUnavailable, MuslinError
 from libcalico.model import Block, Node
-from libcalico.model.keys import FelixStatusKey, IPNetwork, Key, LifeSignKey, ResourceKey
+from libcalico.model.keys import FelixStatusKey, IPNetwork, Key, LifeSignKey
 from libcalico.model.resources.nodestatus import CalicoNodeStatus
 from libcalico.model.resources.status import FelixStatus, LifeSign
-
-CLUSTER = ResourceKey("ClusterInformation", "default")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,15 +99,12 @@ class Reading:
     async def cluster(self) -> tuple[str, str]:
         """Version and type of the cluster, empty where they cannot be read."""
         try:
-            entry = await self._store.get(CLUSTER)
+            return await session.cluster(self._store)
         except DatastoreUnavailable:
             raise
         except MuslinError as error:
-            self.unreadable.append(f"{CLUSTER} cannot be read: {error}")
+            self.unreadable.append(f"{session.CLUSTER} cannot be read: {error}")
             return "", ""
-        if entry is None:
-            return "", ""
-        return str(entry.value.spec.calicoVersion), str(entry.value.spec.clusterType)
 
     async def etcd_signs(self, names: list[str]) -> dict[str, Signs]:
         """The life signs of nodes, from felix's and calico-node's keys in etcd."""
