@@ -12,6 +12,8 @@ import msgspec
 
 from calicoctl.status.facts import Signs
 from libcalico.apiconfig import DatastoreConfig
+from libcalico.kubernetes.decoding import decode_page
+from libcalico.kubernetes.objects import Object, Resource
 
 PAGE = 500
 PATH = "/api/v1/nodes"
@@ -28,30 +30,20 @@ class _Status(msgspec.Struct):
     conditions: list[_Condition] | None = None
 
 
-class _Metadata(msgspec.Struct):
-    name: str = ""
-
-
-class _Node(msgspec.Struct):
-    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+class _Node(Object, kw_only=True):
     status: _Status = msgspec.field(default_factory=_Status)
 
 
-class _ListMetadata(msgspec.Struct):
-    continue_: str = msgspec.field(default="", name="continue")
-
-
-class _List(msgspec.Struct):
-    items: list[_Node] | None = None
-    metadata: _ListMetadata = msgspec.field(default_factory=_ListMetadata)
+NODES = Resource("v1", "nodes", _Node, namespaced=False)
 
 
 def decoded(raw: bytes) -> tuple[dict[str, Signs], str]:
-    """The signs of one page of a list of Nodes, and the token of the next page."""
-    page = msgspec.json.decode(raw, type=_List)
-    return {
-        node.metadata.name: signs_of(node) for node in page.items or ()
-    }, page.metadata.continue_
+    """The signs of one page of a list of Nodes, and the token of the next page.
+
+    A node that cannot be read has none. Raises Unreachable for what is no list.
+    """
+    page = decode_page(NODES, raw)
+    return {node.metadata.name: signs_of(node) for node in page.items}, page.token
 
 
 def signs_of(node: _Node) -> Signs:

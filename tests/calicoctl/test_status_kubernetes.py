@@ -9,6 +9,7 @@ import pytest
 
 from calicoctl.status.facts import Signs
 from calicoctl.status.kubelets import decoded
+from libcalico.errors import MuslinError
 
 
 def condition(kind: str, status: str, message: str = "") -> dict[str, str]:
@@ -37,5 +38,19 @@ def test_conditions_of_a_node(conditions: tuple[dict[str, str], ...], signs: Sig
 
 
 def test_a_node_without_a_status() -> None:
-    assert decoded(b'{"items": [{"metadata": {"name": "n1"}}]}') == ({"n1": Signs(ready=False)}, "")
+    alone = b'{"items": [{"metadata": {"name": "n1"}}], "metadata": {}}'
+    assert decoded(alone) == ({"n1": Signs(ready=False)}, "")
     assert decoded(b'{"items": null, "metadata": {}}') == ({}, "")
+
+
+def test_what_is_no_list_of_nodes_is_an_error_that_is_told() -> None:
+    with pytest.raises(MuslinError, match="the list of nodes is none"):
+        decoded(b"<html>a proxy's page</html>")
+
+
+def test_a_node_that_cannot_be_read_does_not_hide_the_others() -> None:
+    good = b'{"metadata": {"name": "n2"}, "status": {"conditions": []}}'
+    bad = b'{"metadata": {"name": "n1"}, "status": {"conditions": 7}}'
+    assert decoded(b'{"items": [%b, %b], "metadata": {}}' % (bad, good)) == (
+        {"n2": Signs(ready=False)}, "",
+    )  # fmt: skip
