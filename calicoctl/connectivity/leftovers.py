@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime
 
-from libcalico.model.base.meta import now_text
+from libcalico.model.base.meta import now_text, seconds_at
 
 LABEL = "muslin.io/connectivity-test"
 UNTIL = "muslin.io/connectivity-test-until"
@@ -24,10 +24,5 @@ def expiry(seconds: float = LIVE_SECONDS) -> str:
 
 def expired(text: str) -> bool:
     """Whether that time has passed; a text that is no time counts as passed."""
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        return True
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return moment.timestamp() < time.time()
+    until = seconds_at(text)
+    return until is None or until < time.time()

@@ -16,7 +16,7 @@ from secrets import token_hex
 
 from libcalico.datastore.interface import ABSENT, Datastore, Delete, Put, Selection
 from libcalico.errors import InvalidValue, MuslinError
-from libcalico.model.base.meta import Metadata, now_text
+from libcalico.model.base.meta import Metadata, now_text, seconds_at
 from libcalico.model.keys import Key, ResourceKey
 from libcalico.model.resources.nodestatus import CalicoNodeStatus, CalicoNodeStatusSpec
 from libcalico.process.unlooped import pause
@@ -108,8 +108,5 @@ def expired(report: CalicoNodeStatus) -> bool:
     metadata = report.metadata
     if LABEL not in metadata.labels:
         return False
-    try:
-        until = datetime.fromisoformat(metadata.annotations.get(UNTIL, ""))
-    except ValueError:
-        return True
-    return until.timestamp() < time.time()
+    until = seconds_at(metadata.annotations.get(UNTIL, ""))
+    return until is None or until < time.time()

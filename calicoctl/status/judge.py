@@ -8,7 +8,6 @@ in `tests/calicoctl/test_status_judge.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from ipaddress import ip_interface
 
 from bgp.cluster.nodes import DRAIN
@@ -26,6 +25,7 @@ from calicoctl.status.values import (
     NodeState,
 )
 from libcalico.model import Node
+from libcalico.model.base.meta import seconds_at
 
 FELIX_SILENT = 180.0
 """Seconds after which a felix that does not renew its life sign is worth a word."""
@@ -153,7 +153,8 @@ def _life(signs: Signs, now: float) -> tuple[Grade, list[str]]:
             return Grade.BAD, [f"its network is not available: {signs.reason}".rstrip(": ")]
         return Grade.FINE, []
     last = signs.felix or signs.last
-    silent = last is not None and now - _seconds(last.time, now) > FELIX_SILENT
+    seen = None if last is None else seconds_at(last.time)
+    silent = seen is not None and now - seen > FELIX_SILENT
     if signs.felix is not None or (signs.machine is not None and not silent):
         return Grade.FINE, []
     if signs.machine is not None and last is not None:
@@ -168,14 +169,6 @@ def _last_seen(signs: Signs) -> str:
         if sign is not None:
             return sign.time
     return ""
-
-
-def _seconds(text: str, otherwise: float) -> float:
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        return otherwise
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def _unknown(nodes: list[NodeState]) -> list[str]:

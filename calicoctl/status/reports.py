@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
 
 from bgp.peering.planned import GLOBAL, MESH, NODE
 from calicoctl.status.values import DOWN, UNKNOWN, UP, Session
+from libcalico.model.base.meta import seconds_at
 from libcalico.model.resources.nodestatus import CalicoNodePeer, CalicoNodeStatus
 
 KINDS = {"NodeMesh": MESH, "GlobalPeer": GLOBAL, "NodePeer": NODE}
@@ -67,10 +67,7 @@ def _time(report: CalicoNodeStatus) -> float:
 
 def moment(text: str | None) -> float:
     """A time of a report as seconds since the epoch; 0 for none."""
-    try:
-        return datetime.fromisoformat(text or "").timestamp()
-    except ValueError:
-        return 0.0
+    return seconds_at(text or "") or 0.0
 
 
 def is_current(report: CalicoNodeStatus, now: float) -> bool:

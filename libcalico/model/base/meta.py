@@ -91,6 +91,18 @@ def now_text(now: datetime | None = None) -> str:
     return (now or datetime.now(UTC)).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def seconds_at(text: str) -> float | None:
+    """A time as `now_text` writes it, or another of RFC 3339, in seconds since the epoch.
+
+    One without a zone is of UTC; None for what is no time.
+    """
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
 def stamp(resource: R, now: datetime | None = None) -> R:
     """The resource with `uid` and `creationTimestamp` set where they are missing.
 
