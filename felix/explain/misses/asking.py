@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from msgspec.structs import replace
@@ -163,7 +164,7 @@ def _parts(spec: Any) -> Iterator[Part]:
         return
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Reading:
     """One policy's rules, held against a packet at a station."""
 
@@ -179,7 +180,7 @@ class Reading:
         """The field whose rules judge here."""
         return self.station.direction
 
-    @property
+    @cached_property
     def deciding(self) -> int | None:
         """The number of the written rule of this policy that decided, if one did."""
         ruling = self.station.ruling

@@ -14,6 +14,7 @@ from felix.explain.misses.terms import lacking
 from felix.explain.misses.tree import miss_tree
 from felix.explain.report import answers
 from felix.explain.world import World
+from felix.explain.written import written
 from libcalico.model import ResourceKey
 from libcalico.selectors.selectors import parse
 from tests.support.explain_world import (
@@ -249,6 +250,23 @@ def test_two_faults_are_told_only_where_none_misses_by_one() -> None:
     other = {**from_web(source={"selector": "role == 'x'"})}
     other["metadata"] = {**other["metadata"], "name": "other"}
     assert [miss.policy.name for miss in near(shop(CLOSED, both, other))] == ["other"]
+
+
+@pytest.mark.parametrize("length", [2, 30])
+def test_the_rule_that_decided_is_looked_up_once_however_long_its_policy_is(
+    length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[ResourceKey] = []
+
+    def counted(key: ResourceKey, *rest: Any, **how: Any) -> Any:
+        asked.append(key)
+        return written(key, *rest, **how)
+
+    monkeypatch.setattr("felix.explain.misses.asking.written", counted)
+    web = {**ALLOW, "source": {"selector": "role == 'web'"}}
+    (miss, *_) = near(shop(to_db(ingress=[DENY, *[web] * length])))
+    assert [fault.field for fault in miss.faults] == ["order"]
+    assert len(asked) == 1
 
 
 def test_many_are_counted_and_not_told() -> None:
