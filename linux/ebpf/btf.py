@@ -43,6 +43,7 @@ class Btf:
         self._types = data[head + type_at : head + type_at + type_size]
         self._texts = data[head + text_at : head + text_at + text_size]
         self._places = self._walk()
+        self._found: dict[tuple[str, tuple[int, ...]], int] = {}
 
     def _walk(self) -> array[int]:
         places = array("L", [0])
@@ -56,7 +57,12 @@ class Btf:
         return places
 
     def _named(self, name: str, kinds: tuple[int, ...]) -> int:
-        """The place of the type of a name."""
+        """The place of the type of a name; each is looked for once, among all types."""
+        if (name, kinds) not in self._found:
+            self._found[name, kinds] = self._search(name, kinds)
+        return self._found[name, kinds]
+
+    def _search(self, name: str, kinds: tuple[int, ...]) -> int:
         place_of_name = self._texts.find(b"\0" + name.encode() + b"\0") + 1
         if place_of_name:
             head = struct.pack("<I", place_of_name)

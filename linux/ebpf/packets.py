@@ -125,12 +125,17 @@ class PacketWatch(Closing):
         self._stack.close()
 
 
+@lru_cache(1)
+def _reasons() -> dict[int, str]:
+    try:
+        return _btf().numbers("skb_drop_reason")
+    except KernelError:
+        return {}
+
+
 def reason_name(number: int) -> str:
     """The kernel's word for a reason, such as `NO_SOCKET`; the number where it has none."""
-    try:
-        name = _btf().numbers("skb_drop_reason").get(number, "")
-    except KernelError:
-        name = ""
+    name = _reasons().get(number, "")
     return name.removeprefix("SKB_DROP_REASON_").removeprefix("SKB_") or str(number)
 
 
