@@ -5,14 +5,16 @@ Tested in tests/trace/test_trace_backends.py.
 
 from __future__ import annotations
 
+import asyncio
 import re
-import shutil
-import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
 from libcalico.local.packet_trace import Rule
-from linux.errors import KernelError
+from linux import programs
+from linux.errors import CommandError, KernelError
+from linux.iptables.save import parse_counters
 from linux.netlink import wire as m
 from linux.nftables import messages
 from linux.nftables.connection import Connection
@@ -26,7 +28,7 @@ LEGACY_SAYS = (
     "iptables-legacy does not tell which rules a packet meets; counts that moved are shown"
 )
 _PRESENT = {4: Path("/proc/net/ip_tables_names"), 6: Path("/proc/net/ip6_tables_names")}
-_LINE = re.compile(r"\[(\d+):\d+\] -A (\S+) (.*)")
+_TABLE = re.compile(r"^\*(\S+)", re.MULTILINE)
 _TARGET = re.compile(r"-[jg] (\S+)")
 _COMMENT = re.compile(r'--comment "?((?:cali:)[^" ]+)"?')
 
@@ -54,11 +56,10 @@ def legacy_rules(family: Family) -> str:
     except OSError:
         return ""
     name = "iptables-legacy-save" if family == 4 else "ip6tables-legacy-save"
-    program = shutil.which(name, path="/usr/sbin:/sbin:/usr/bin:/bin")
-    if program is None:
+    try:
+        return asyncio.run(programs.run([name, "-c"])).decode(errors="replace")
+    except CommandError:
         return ""
-    done = subprocess.run([program, "-c"], capture_output=True, text=True, timeout=30, check=False)
-    return done.stdout
 
 
 def moved(before: str, after: str, family: Family) -> list[Rule]:
@@ -66,10 +67,9 @@ def moved(before: str, after: str, family: Family) -> list[Rule]:
 
     Others than those of the traced packets may have moved them.
     """
-    was = _counts(before)
     moved_rules: list[Rule] = []
-    for (table, chain, number), (packets, text) in _counts(after).items():
-        if packets <= was.get((table, chain, number), (0, ""))[0] or not chain.startswith("cali-"):
+    for table, chain, number, text in _risen(before, after):
+        if not chain.startswith("cali-"):
             continue
         target, comment = _TARGET.search(text), _COMMENT.search(text)
         moved_rules.append(
@@ -90,13 +90,12 @@ def moved(before: str, after: str, family: Family) -> list[Rule]:
     return moved_rules
 
 
-def _counts(text: str) -> dict[tuple[str, str, int], tuple[int, str]]:
-    table, numbers, counts = "", dict[str, int](), {}
-    for line in text.splitlines():
-        if line.startswith("*"):
-            table, numbers = line[1:], {}
-        if moved_rules := _LINE.fullmatch(line):
-            packets, chain, rule = moved_rules.groups()
-            numbers[chain] = numbers.get(chain, 0) + 1
-            counts[table, chain, numbers[chain]] = (int(packets), rule)
-    return counts
+def _risen(before: str, after: str) -> Iterator[tuple[str, str, int, str]]:
+    """Table, chain, number and text of each rule whose count of packets rose."""
+    for table in _TABLE.findall(after):
+        was = parse_counters(before, table)
+        for chain, rules in parse_counters(after, table).items():
+            earlier = was.get(chain, [])
+            for number, (packets, _, text) in enumerate(rules, 1):
+                if packets > (earlier[number - 1][0] if number <= len(earlier) else 0):
+                    yield table, chain, number, text

@@ -5,12 +5,13 @@ Tested in tests/trace/test_trace_pods.py.
 
 from __future__ import annotations
 
+import asyncio
 import re
-import shutil
-import subprocess
 from collections.abc import Callable
 
 from libcalico.local.packet_trace import Rule
+from linux import programs
+from linux.errors import CommandError
 from linux.nftables.connection import Connection
 from linux.nftables.trace import FAMILY_NAMES, RulePlace, Step, places
 from node.trace import heads
@@ -48,7 +49,7 @@ class Rules:
         family = FAMILY_NAMES.get(step.family, str(step.family))
         self._order += 1
         text = ""
-        if step.kind == "rule" and OURS not in step.chain and not step.chain.startswith(OURS):
+        if step.kind == "rule" and OURS not in step.chain:
             text = self._text(family, step)
         return Rule(
             self._order,
@@ -77,17 +78,12 @@ class Rules:
 
 
 def _listed(family: str, table: str, chain: str) -> dict[int, str]:
-    program = shutil.which("nft", path="/usr/sbin:/sbin:/usr/bin:/bin")
-    if program is None:
-        return {}
-    command = [program, "-a", "list", "chain", family, table, chain]
+    command = ["nft", "-a", "list", "chain", family, table, chain]
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=_TIMEOUT, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        listed = asyncio.run(programs.run(command, limit=_TIMEOUT))
+    except CommandError:
         return {}
-    return handles(done.stdout)
+    return handles(listed.decode(errors="replace"))
 
 
 def handles(text: str) -> dict[int, str]:
