@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from libcalico.errors import MuslinError
 from libcalico.local.packet_trace import (
@@ -44,14 +45,25 @@ class Evidence:
         """Its name."""
         return self.ready.node
 
+    @cached_property
+    def _seen(self) -> dict[str, list[Packet]]:
+        """Where each packet was seen, by `same`, in order of time. The evidence is whole by now."""
+        seen: dict[str, list[Packet]] = {}
+        for each in sorted(self.packets, key=lambda packet: packet.time):
+            seen.setdefault(each.head.same, []).append(each)
+        return seen
+
+    def last_placed(self, same: str, until: int) -> int:
+        """The last time until then at which one packet was seen in a known place; 0: at none."""
+        seen = self._seen.get(same, ())
+        return max((each.time for each in seen if each.place and each.time <= until), default=0)
+
     def way(self, same: str) -> list[Packet]:
         """Where one packet was, in order: each place once, and its first drop last."""
         way: list[Packet] = []
         seen: set[tuple[str, str, str]] = set()
         drop: Packet | None = None
-        for each in sorted(self.packets, key=lambda packet: packet.time):
-            if each.head.same != same:
-                continue
+        for each in self._seen.get(same, ()):
             if each.kind == DROPPED:
                 drop = drop or each
                 continue
@@ -184,10 +196,9 @@ def told_once(nodes: Sequence[Evidence]) -> tuple[Evidence, ...]:
         for each in node.packets:
             if each.place:
                 continue
-            before = [p.time for p in node.packets if p.place and p.head.same == each.head.same
-                      and p.time <= each.time]  # fmt: skip
+            before = node.last_placed(each.head.same, each.time)
             key = (node.ready.boot, each.time, each.skb)
-            latest[key] = max(latest.get(key, (-1, "")), (max(before, default=0), node.node))
+            latest[key] = max(latest.get(key, (-1, "")), (before, node.node))
     return tuple(
         replace(
             node,
