@@ -115,12 +115,16 @@ async def _phases(settings: Settings, world: World, say: Say) -> list[Result]:
     return results
 
 
+def _cluster(settings: Settings) -> kubernetes.Cluster:
+    """kubectl as the operator's configuration says. Several files it takes from KUBECONFIG."""
+    config = configuration(settings.options)
+    path = config.kubeconfig if os.pathsep not in config.kubeconfig else ""
+    return kubernetes.Cluster(path, config.k8s_context or settings.options.context)
+
+
 @asynccontextmanager
 async def _kubernetes_world(settings: Settings, say: Say) -> AsyncIterator[World]:
-    config = configuration(settings.options)
-    path = config.kubeconfig or os.environ.get("KUBECONFIG", "")
-    single = path if os.pathsep not in path else ""
-    cluster = kubernetes.Cluster(single, config.k8s_context or settings.options.context)
+    cluster = _cluster(settings)
     for name in await cluster.forget(expired_only=True):
         say(f"removed what a test that was killed left behind: namespace {name}")
     known = await cluster.nodes()
@@ -213,6 +217,4 @@ async def cleaned(settings: Settings) -> list[str]:
     if settings.via:
         async with datastore(settings.options) as store:
             return await via.forget(store)
-    config = configuration(settings.options)
-    cluster = kubernetes.Cluster(config.kubeconfig, config.k8s_context or settings.options.context)
-    return [f"namespace {name}" for name in await cluster.forget()]
+    return [f"namespace {name}" for name in await _cluster(settings).forget()]
