@@ -14,8 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from calicoctl.node import program
+from libcalico import parsing
 from libcalico.errors import InvalidValue, MuslinError
-from libcalico.local.packet_trace import End, Line, Question, Ready, decode
+from libcalico.local.packet_trace import End, Line, Question, decode
 from libcalico.process import paths
 
 READY_WITHIN = 60.0
@@ -81,10 +82,7 @@ class NodeWatch:
 
 def own_node() -> str:
     """The node that this machine is, by the file that its start left; empty where it is none."""
-    try:
-        return paths.NODENAME.read_text().strip()
-    except OSError:
-        return ""
+    return parsing.text_of(paths.NODENAME).strip()
 
 
 def ways(via: Sequence[str]) -> dict[str, list[str]]:
@@ -153,6 +151,3 @@ async def start(
     watch = NodeWatch(node, process, changed)
     watch.reading = begin(watch.read(), f"trace of {node}")
     return watch
-
-
-__all__ = ["Bounds", "NodeWatch", "Ready", "arguments", "command_for", "own_node", "start", "ways"]

@@ -12,6 +12,7 @@ import os
 import socket
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
+from libcalico import parsing
 from libcalico.errors import InvalidValue, MuslinError
 from libcalico.local.packet_trace import Question
 from libcalico.process import paths
@@ -106,7 +107,5 @@ def main(chosen: argparse.Namespace) -> int:
 
 def node_name() -> str:
     """The name that this node has in the datastore, as its start left it, or the machine's."""
-    try:
-        return paths.NODENAME.read_text().strip()
-    except OSError:
-        return os.environ.get("NODENAME") or socket.gethostname().lower()
+    stored = parsing.text_of(paths.NODENAME).strip()
+    return stored or os.environ.get("NODENAME") or socket.gethostname().lower()
