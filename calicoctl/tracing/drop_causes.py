@@ -84,10 +84,8 @@ def _by_facts(
         return
     forward = packet.head.source == story.traced.question.source and packet.head.inner is None
     route = node.facts.forward if forward else node.facts.back
-    inbound = next((link for link in links_at(node, NODE) if link.name == packet.interface), None)
-    if inbound is not None and not inbound.forwarding and packet.head.ttl > 1:
-        text = f"{node.node} does not forward: net.ipv4.conf.{inbound.name}.forwarding is 0"
-        yield Cause("forwarding-off", text, node.node, "sysctl -w net.ipv4.ip_forward=1")
+    if packet.head.ttl > 1:
+        yield from forwarding_off(node, packet.interface)
     if packet.reason == "IP_RPFILTER" or (route is not None and route.error == "EXDEV"):
         text = (
             f"the reverse path filter of {packet.interface or 'an interface'} on {node.node} drops"
@@ -110,6 +108,18 @@ def _by_facts(
         yield next_hop(node.node, route)
     if packet.reason == "PKT_TOO_BIG" and route is not None:
         yield _too_big(node, route, packet.head)
+
+
+def forwarding_off(node: Evidence, interface: str) -> Iterator[Cause]:
+    """Forwarding that is off where a packet came in. IPv6 has one setting for all interfaces."""
+    inbound = next((link for link in links_at(node, NODE) if link.name == interface), None)
+    if inbound is None or inbound.forwarding:
+        return
+    setting, fix = f"net.ipv4.conf.{inbound.name}.forwarding", "net.ipv4.ip_forward"
+    if ":" in node.ready.question.source:
+        setting = fix = "net.ipv6.conf.all.forwarding"
+    text = f"{node.node} does not forward: {setting} is 0"
+    yield Cause("forwarding-off", text, node.node, f"sysctl -w {fix}=1")
 
 
 def _other_host(story: Story, node: Evidence, *, forward: bool) -> Iterator[Cause]:

@@ -13,6 +13,7 @@ from calicoctl.tracing.drop_causes import (
     dead_pod,
     down,
     dropped,
+    forwarding_off,
     next_hop,
     ownerless,
     wrong_mac,
@@ -66,10 +67,7 @@ def _pod_end(node: Evidence | None, place: str, interface: str) -> Iterator[Caus
 def _inside_node(story: Story, node: Evidence, last: Stage, *, forward: bool) -> Iterator[Cause]:
     route = node.facts.forward if forward else node.facts.back
     assert last.packet is not None
-    inbound = next((k for k in links_at(node, NODE) if k.name == last.packet.interface), None)
-    if inbound is not None and not inbound.forwarding:
-        text = f"{node.node} does not forward: net.ipv4.conf.{inbound.name}.forwarding is 0"
-        yield Cause("forwarding-off", text, node.node, "sysctl -w net.ipv4.ip_forward=1")
+    yield from forwarding_off(node, last.packet.interface)
     if route is None:
         return
     if route.error == "EXDEV":

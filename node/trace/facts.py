@@ -22,7 +22,7 @@ from libcalico.local.packet_trace import (
     Question,
     Route,
 )
-from linux import links, neighbours
+from linux import links, neighbours, sysctl
 from linux.errors import KernelError
 from linux.link_values import Link as KernelLink
 from linux.lookups import connections
@@ -34,7 +34,6 @@ from node.trace.heads import TCP, UDP
 from node.trace.pods import PodNamespace
 
 _NET = Path("/proc/thread-self/net")
-_SYS = Path("/proc/sys/net")
 _TELLING = frozenset({
     "ListenOverflows", "ListenDrops", "TCPReqQFullDrop", "TCPBacklogDrop", "TCPTimeWaitOverflow",
     "TCPMD5NotFound", "TCPMD5Unexpected", "TCPMD5Failure", "PAWSPassive", "InCsumErrors",
@@ -91,7 +90,8 @@ def gather(
         every = links.dump(sock)
         forward = _way(sock, question, every, targets, missing, forward=True)
         back = _way(sock, question, every, targets, missing, forward=False)
-    interfaces = [_link(NODE, each) for each in every if _interesting(each, question)]
+    forwarding = _forwarding6() if ":" in question.source else None
+    interfaces = [_link(NODE, each, forwarding) for each in every if _interesting(each, question)]
     moved: dict[str, int] = {}
     heard: bool | None = None
     for place, pod in ((SOURCE, source), (DESTINATION, destination)):
@@ -126,7 +126,16 @@ def _interesting(link: KernelLink, question: Question) -> bool:
     return not link.loopback
 
 
-def _link(place: str, link: KernelLink) -> Link:
+def _forwarding6() -> int | None:
+    """Whether IPv6 is forwarded: one setting for all interfaces, other than in IPv4."""
+    try:
+        return int(sysctl.get("net/ipv6/conf/all/forwarding"))
+    except KernelError:
+        return None
+
+
+def _link(place: str, link: KernelLink, forwarding: int | None = None) -> Link:
+    """An interface as it is told; `forwarding` where it is not the interface's own (IPv4's)."""
     return Link(
         place,
         link.name,
@@ -134,7 +143,7 @@ def _link(place: str, link: KernelLink) -> Link:
         link.carrier,
         link.mtu,
         link.mac,
-        link.inet("forwarding") or 0,
+        link.inet("forwarding") or 0 if forwarding is None else forwarding,
         link.inet("rp_filter") or 0,
     )
 
@@ -232,17 +241,16 @@ def _tuple(one: connections.Tuple) -> str:
 
 
 def _conntrack() -> tuple[int, int] | None:
-    folder = _SYS / "netfilter"
     try:
-        count = int((folder / "nf_conntrack_count").read_text())
-        return count, int((folder / "nf_conntrack_max").read_text())
-    except (OSError, ValueError):
+        count = int(sysctl.get("net/netfilter/nf_conntrack_count"))
+        return count, int(sysctl.get("net/netfilter/nf_conntrack_max"))
+    except KernelError:
         return None
 
 
 def boot_id() -> str:
     """What names this start of this machine."""
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
+        return sysctl.get("kernel/random/boot_id")
+    except KernelError:
         return f"unknown-{os.getpid()}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from calicoctl.tracing.drop_causes import forwarding_off
 from calicoctl.tracing.judging import cause_of
 from calicoctl.tracing.reasons import FUNCTIONS, REASONS
 from calicoctl.tracing.story import Story
@@ -21,6 +22,7 @@ from tests.calicoctl.tracing_world import (
     at,
     facts,
     icmp,
+    node,
     rule,
     two,
 )
@@ -132,7 +134,23 @@ def test_a_packet_that_a_node_keeps(route: Route, expected: str) -> None:
 
 def test_a_node_that_does_not_forward() -> None:
     link = Link(NODE, "calic", True, True, 1500, forwarding=0)
-    assert name(two([*LEAVES[:2]], facts=facts(links=[link]))) == "forwarding-off"
+    story = two([*LEAVES[:2]], facts=facts(links=[link]))
+    found = cause_of(story, lambda _: "x")
+    assert found.name == "forwarding-off"
+    assert "net.ipv4.conf.calic.forwarding is 0" in found.text
+
+
+def test_forwarding_of_ipv6_is_one_setting() -> None:
+    link = Link(NODE, "calic", True, True, 1500, forwarding=0)
+    evidence = node("node1", [], facts(links=[link]))
+    asked = msgspec.structs.replace(
+        evidence.ready.question, source="fd00::1", destination="fd00::2"
+    )
+    evidence.ready = msgspec.structs.replace(evidence.ready, question=asked)
+    (found,) = forwarding_off(evidence, "calic")
+    assert "net.ipv6.conf.all.forwarding is 0" in found.text
+    assert found.fix == "sysctl -w net.ipv6.conf.all.forwarding=1"
+    assert not list(forwarding_off(evidence, "eth0"))
 
 
 def test_a_packet_that_is_lost_between_the_nodes() -> None:
