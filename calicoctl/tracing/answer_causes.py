@@ -56,9 +56,7 @@ def refused(story: Story, answer: Head, owner: Callable[[str], str]) -> Iterator
         text = f"{sender} has no room for {inner.length} bytes: its next link takes {answer.mtu}"
         text += _narrow(story, answer.mtu)
         yield Cause("mtu", text, node, MTU_FIX)
-    if (kind in (11, 3) and (kind, code) == (11, 0)) or (
-        kind == 3 and code == 0 and ":" in inner.source
-    ):
+    if (kind, code) == ((3, 0) if ":" in inner.source else (11, 0)):
         text = f"the packet's time to live ended at {sender}: too few hops allowed, or a loop"
         yield Cause("ttl", text, node, TTL_FIX)
     if (kind, code) in _PROHIBITED:
