@@ -204,12 +204,16 @@ def head(payload: bytes) -> Head | None:
             payload[(payload[0] & 15) * 4 :] if first else b"",
         )
     if version == 6 and len(payload) >= 40:
-        protocol, rest = _after_extensions(payload[6], payload[40:])
+        protocol, rest = after_extensions(payload[6], payload[40:])
         return _transport(IPv6Address(payload[8:24]), IPv6Address(payload[24:40]), protocol, rest)
     return None
 
 
-def _after_extensions(protocol: int, rest: bytes) -> tuple[int, bytes]:
+def after_extensions(protocol: int, rest: bytes) -> tuple[int, bytes]:
+    """What lies behind the extension headers of IPv6: its protocol and bytes.
+
+    A later fragment has no bytes that are headers.
+    """
     while (protocol in _EXTENSIONS or protocol == _FRAGMENT) and len(rest) >= 8:
         if protocol == _FRAGMENT:
             later = struct.unpack_from("!H", rest, 2)[0] & 0xFFF8

@@ -29,6 +29,7 @@ from linux.closing import Closing
 from linux.errors import KernelError
 from linux.netlink import wire as m
 from linux.netlink.socket import NETLINK_NETFILTER, Socket
+from linux.nflog import after_extensions
 
 _GET, _DELETE, _NEW = (1 << 8) | 1, (1 << 8) | 2, 1 << 8
 _ENDED_GROUP = 3
@@ -43,7 +44,6 @@ _CLOSED = frozenset({b"\x07", b"\x08"})
 _WITH_PORTS = frozenset({6, 17, 33, 132, 136})
 _QUERIES = {1: frozenset({8, 0, 13, 14, 15, 16, 17, 18}), 58: frozenset({128, 129})}
 """Types of ICMP that belong to a connection by their identifier."""
-_EXTENSIONS = frozenset({0, 43, 60, 135})
 MOST_ENDINGS = 500
 """Read at once."""
 _PORTS = struct.Struct("!HH")
@@ -83,9 +83,7 @@ def of_packet(payload: bytes) -> tuple[bytes, int] | None:
         return key_of(payload[9], payload[12:16], payload[16:20], _ports(payload[9], rest)), length
     if version == 6 and len(payload) >= 40:
         length = 40 + int.from_bytes(payload[4:6], "big")
-        protocol, rest = payload[6], payload[40:]
-        while protocol in _EXTENSIONS and len(rest) >= 8:
-            protocol, rest = rest[0], rest[(rest[1] + 1) * 8 :]
+        protocol, rest = after_extensions(payload[6], payload[40:])
         return key_of(protocol, payload[8:24], payload[24:40], _ports(protocol, rest)), length
     return None
 

@@ -9,13 +9,13 @@ import struct
 from ipaddress import ip_address
 
 from libcalico.local.packet_trace import Head
+from linux.nflog import after_extensions
 
 ICMP, TCP, UDP, ICMPV6 = 1, 6, 17, 58
 _PORTS = frozenset({TCP, UDP, 132, 136})
 _FLAGS = ((0x02, "SYN"), (0x10, "ACK"), (0x04, "RST"), (0x01, "FIN"), (0x08, "PSH"))
 _ERRORS = {4: frozenset({3, 11, 12}), 6: frozenset({1, 2, 3, 4})}
 _TOO_BIG = {(4, 3, 4), (6, 2, 0)}
-_EXTENSIONS = frozenset({0, 43, 60, 135})
 
 
 def read(packet: bytes) -> Head | None:
@@ -30,8 +30,7 @@ def read(packet: bytes) -> Head | None:
     if version == 6 and len(packet) >= 40:
         length, protocol, ttl = struct.unpack_from("!HBB", packet, 4)
         rest = packet[40 : 40 + length if length else None]
-        while protocol in _EXTENSIONS and len(rest) >= 8:
-            protocol, rest = rest[0], rest[(rest[1] + 1) * 8 :]
+        protocol, rest = after_extensions(protocol, rest)
         return _with(6, packet[8:24], packet[24:40], protocol, rest, ttl, length + 40, 0)
     return None
 

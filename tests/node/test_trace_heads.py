@@ -84,6 +84,13 @@ def test_headers_of_extensions_are_passed() -> None:
     assert whole(six(0, options)).destination_port == 80
 
 
+def test_the_first_fragment_of_ipv6_has_ports_and_later_ones_have_none() -> None:
+    first, later = (struct.pack("!BBHI", 6, 0, offset, 9) + tcp(2) for offset in (1, 8))
+    assert whole(six(44, first)).destination_port == 80
+    head = whole(six(44, later))
+    assert (head.protocol, head.destination_port) == (6, 0)
+
+
 @pytest.mark.parametrize("packet", [b"", b"\x45", b"\x60" + bytes(20), b"\x20" + bytes(60)])
 def test_what_is_no_whole_header_is_none(packet: bytes) -> None:
     assert read(packet) is None
