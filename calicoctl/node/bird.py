@@ -9,12 +9,12 @@ Source: docs/reference/data-model.md#calicoctl-node-status. Tested in
 from __future__ import annotations
 
 import re
-import socket
 from collections.abc import Iterable
 from ipaddress import ip_address
 from pathlib import Path
 
-TIMEOUT = 2.0
+from libcalico.local import bird_socket
+
 FOLDERS = (Path("/var/run/calico"), Path("/var/run/bird"))
 TYPES = {"Global": "global", "Node": "node specific", "Mesh": "node-to-node mesh"}
 _NAME = re.compile(r"(Global|Node|Mesh)_(.+)")
@@ -31,36 +31,9 @@ def peers(version: int, folders: Iterable[Path] | None = None) -> list[dict[str,
     if path is None:
         raise NoBird(f"BIRDv{version} process: 'bird{'6' if version == 6 else ''}' is not running.")
     try:
-        return parsed(_asked(path), version)
+        return parsed(bird_socket.answer(path, "show protocols"), version)
     except OSError as error:
         raise NoBird(f"BIRDv{version} does not answer on {path}: {error}") from None
-
-
-def _asked(path: Path) -> str:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as control:
-        control.settimeout(TIMEOUT)
-        control.connect(str(path))
-        text = b""
-        while not _complete(text):
-            text += _more(control)
-        control.sendall(b"show protocols\n")
-        text = b""
-        while not _complete(text):
-            text += _more(control)
-        return text.decode(errors="replace")
-
-
-def _more(control: socket.socket) -> bytes:
-    data = control.recv(65536)
-    if not data:
-        raise OSError("it closed the connection")
-    return data
-
-
-def _complete(text: bytes) -> bool:
-    # The last line of an answer is a code of four digits and a space; a dash says more follows.
-    lines = text.split(b"\n")
-    return lines[-1] == b"" and any(re.match(rb"\d{4}( |$)", line) for line in lines)
 
 
 def parsed(text: str, version: int) -> list[dict[str, str]]:

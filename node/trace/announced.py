@@ -7,15 +7,13 @@ Source: docs/bgp-status.md. Tested in tests/node/test_trace_announced.py.
 from __future__ import annotations
 
 import re
-import socket
 from ipaddress import ip_address
 from pathlib import Path
 
+from libcalico.local import bird_socket
 from libcalico.process import paths
 
-TIMEOUT = 2.0
 _PROTOCOL = re.compile(r"(?:Global|Node|Mesh)_([0-9a-fA-F_.:]+?)(?:_port_\d+)?")
-_END = re.compile(rb"^(\d{4})( |$)", re.MULTILINE)
 
 
 def announced(address: str, folder: Path = paths.RUN) -> tuple[str, str]:
@@ -25,22 +23,7 @@ def announced(address: str, folder: Path = paths.RUN) -> tuple[str, str]:
     """
     version = ip_address(address).version
     path = folder / ("bird.ctl" if version == 4 else "bird6.ctl")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as control:
-        control.settimeout(TIMEOUT)
-        control.connect(str(path))
-        _answer(control)
-        control.sendall(f"show route all primary for {address}\n".encode())
-        return parsed(_answer(control), version)
-
-
-def _answer(control: socket.socket) -> str:
-    text = b""
-    while not (text.endswith(b"\n") and _END.search(text)):
-        data = control.recv(65536)
-        if not data:
-            raise OSError("it closed the connection")
-        text += data
-    return text.decode(errors="replace")
+    return parsed(bird_socket.answer(path, f"show route all primary for {address}"), version)
 
 
 def parsed(text: str, version: int) -> tuple[str, str]:
