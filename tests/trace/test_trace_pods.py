@@ -120,18 +120,25 @@ def test_the_pods_own_attempt_is_followed_and_none_is_sent(two: Scene) -> None:
 
 
 def test_outputs_of_the_nodes_are_joined_as_well(two: Scene, tmp_path: Path) -> None:
-    """`calicoctl node trace` on both, its lines in files: the same story, without --via."""
+    """The lines of the program on both, in files: the same story, without --via."""
     files = [two.node1.path("/tmp/one.trace"), two.node1.path("/tmp/two.trace")]
     ends = [two.client.address, two.server.address, "--port=8080"]
-    there = ["calicoctl", "node", "trace", *ends, "--no-send", "--seconds", "8"]
+    # It ends with its standard input: when the other has ended, however long that takes.
+    there = ["calico-node", "trace", *ends, "--no-send", "--attended", "--seconds", "600"]
     there += ["--destination-interface", two.interface(two.server)]
     with files[1].open("wb") as out:
-        watch = subprocess.Popen(two.node2.command(there), stdout=out, env=two.node2.environment())
+        watch = subprocess.Popen(
+            two.node2.command(there),
+            stdin=subprocess.PIPE,
+            stdout=out,
+            env=two.node2.environment(),
+        )
         wait_for(lambda: b'"ready"' in files[1].read_bytes(), "the other node watches")
         here = ["calicoctl", "node", "trace", *ends, "--wait", "0"]
         here += ["--source-interface", two.interface(two.client)]
         files[0].write_text(two.node1.run(here).stdout)
-        assert watch.wait() == 0
+        watch.communicate()
+        assert watch.returncode == 0
     command = ["calicoctl", "trace", "client", "server", "--port", "8080", "-o", "json"]
     joined = [f"--node-output=/tmp/{name}.trace" for name in ("one", "two")]
     tree = json.loads(two.node1.run([*command, *joined]).stdout)
@@ -183,7 +190,7 @@ def test_bad_words_are_refused_with_what_is_allowed(two: Scene) -> None:
         (["client", "server", "--port", "80", "--proto", "icmp"], "has no ports"),
         (["client", "server", "--port", "80", "--via", "node2"], "NODE=COMMAND"),
         (["client", "server", "--port", "80", "--via", "node9=ssh x"], "a node: node1, node2"),
-        (["client", "nobody", "--port", "80"], "neither a pod default/nobody"),
+        (["client", "absent", "--port", "80"], "neither a pod default/absent"),
         (["192.0.2.1", "192.0.2.2", "--port", "80"], "neither end lies on a node"),
     ):
         done = two.node1.run(["calicoctl", "trace", *words], check=False)

@@ -47,7 +47,7 @@ def test_a_blackhole_takes_it(two: Scene) -> None:
         assert (name, text[-6:]) == ("blackhole", "@node1")
 
 
-def test_nobody_answers_for_the_next_hop(two: Scene) -> None:
+def test_no_host_answers_for_the_next_hop(two: Scene) -> None:
     """The route leads to an address that no machine has: a node that is off."""
     gone = two.lab.host("node1").address.network[77].compressed
     route = f"{two.server.address}/32 via {gone} dev eth0"
