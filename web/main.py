@@ -45,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
     add_version(made)
     made.add_argument("-c", "--config", metavar="FILE", help="connection settings")
     made.add_argument("--context", default="", metavar="NAME", help="context of the kubeconfig")
-    made.add_argument("--allow-version-mismatch", action="store_true", help="whatever its version")
+    made.add_argument("--allow-version-mismatch", action="store_true", help="allow another version")
     made.add_argument(
         "--listen", default="127.0.0.1", metavar="ADDRESS", help="127.0.0.1 unless said otherwise"
     )

@@ -10,8 +10,8 @@ two. While it is read connections come and go: one that is in no slice may have 
 packets and bytes they had the kernel counts while `net/netfilter/nf_conntrack_acct` is set, for
 connections that began then.
 
-CON-1: the key of a packet and the key of the connection that it began are equal, whatever was
-       translated.
+CON-1: the key of a packet and the key of the connection that it began are equal, also where
+       source or destination was translated.
 CON-2: an ending that the kernel could not tell of is counted as `lost`.
 Tested in tests/linux/test_connections.py.
 """

@@ -52,7 +52,7 @@ def test_who_may_look_is_what_the_api_server_says(api: ApiServer) -> None:
         assert verdict(api, nonsense, page).refusal
 
 
-def test_without_the_right_to_ask_nobody_gets_in(api: ApiServer) -> None:
+def test_without_the_right_to_ask_no_user_gets_in(api: ApiServer) -> None:
     api.namespace("looking")
     other = api.account("other", [], "looking")
     with pytest.raises(MuslinError, match="was not asked who this is"):

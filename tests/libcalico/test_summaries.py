@@ -65,7 +65,7 @@ def test_what_is_older_than_ten_minutes_counts_in_the_sum_alone() -> None:
     assert summary.quantiles()[0.5] == pytest.approx(3.0, rel=0.05)
 
 
-def test_its_memory_is_bounded_whatever_comes() -> None:
+def test_its_memory_is_bounded_for_all_values() -> None:
     summary = Summary(Clock())
     drawn = random.Random(1)
     for _ in range(20_000):

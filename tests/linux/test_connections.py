@@ -68,7 +68,7 @@ def told(reader: nflog.Reader) -> bytes:
 
 @pytest.mark.parametrize("family", [4, 6])
 @pytest.mark.parametrize("aimed", ["service", "pod"])
-def test_a_packet_finds_its_connection_whatever_was_translated(
+def test_a_packet_finds_its_connection_also_through_translations(
     space: Namespace, family: int, aimed: str
 ) -> None:
     here, there, service = (HERE, THERE, SERVICE) if family == 4 else (HERE6, THERE6, SERVICE6)

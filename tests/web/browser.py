@@ -109,5 +109,5 @@ def browsing() -> Iterator[Any]:
 
 
 def environment(etcd: Etcd) -> dict[str, str]:
-    """The datastore by the environment, whatever file this machine has."""
+    """The datastore by the environment, though this machine may have a file of settings."""
     return {**etcd.environment(), "KUBECONFIG": ""}

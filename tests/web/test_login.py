@@ -45,7 +45,7 @@ def test_a_session_is_reviewed_again_and_ends() -> None:
     asyncio.run(story())
 
 
-def test_a_session_has_an_end_and_an_api_server_that_is_away_lets_nobody_in() -> None:
+def test_a_session_has_an_end_and_an_api_server_that_is_away_lets_no_user_in() -> None:
     server, now = Server(), [0.0]
 
     async def story() -> None:
