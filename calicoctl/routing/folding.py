@@ -23,15 +23,20 @@ DEAD = 30
 
 def folded(whole: Topology) -> Topology:
     """The topology with a large full mesh as one place, and nodes that are alike as one."""
-    return _grouped(_hub(whole))
+    return _grouped(with_hub(whole))
 
 
-def _hub(whole: Topology) -> Topology:
+def hub_of(nodes: int, asn: int) -> Place:
+    """The place that stands for a full mesh of so many nodes."""
+    return Place(f"full mesh of {nodes} nodes", asn, node=False, hub=True)
+
+
+def with_hub(whole: Topology) -> Topology:
+    """The topology with a large full mesh as one place, and each node as its own."""
     mesh = [link for link in whole.links if link.kind == MESH and not link.note]
     members = sorted({name for link in mesh for name in (link.near, link.far)})
     if len(members) <= FULL_MESH:
         return whole
-    hub = f"full mesh of {len(members)} nodes"
     known = {place.name: place for place in whole.places}
     dead = [link for link in mesh if link.state == DOWN]
     drawn = dead[:DEAD]
@@ -40,8 +45,9 @@ def _hub(whole: Topology) -> Topology:
     for link in mesh:
         ends[link.near].append(link)
         ends[link.far].append(link)
-    spokes = [_spoke(name, hub, ends[name], known[name].asn) for name in members]
-    places = [*whole.places, Place(hub, mesh[0].asn, node=False, hub=True)]
+    hub = hub_of(len(members), mesh[0].asn)
+    spokes = [_spoke(name, hub.name, ends[name], known[name].asn) for name in members]
+    places = [*whole.places, hub]
     return Topology(places, [*spokes, *drawn, *rest], whole.refused)
 
 

@@ -65,6 +65,11 @@ class Topology:
     links: Sequence[Link]
     refused: Sequence[tuple[str, str, str]] = field(default=())
 
+    @property
+    def hubs(self) -> frozenset[str]:
+        """The names of the places that stand for full meshes."""
+        return frozenset(place.name for place in self.places if place.hub)
+
 
 def topology(view: ClusterView, only: Collection[str] | None = None) -> Topology:
     """The topology of a view.

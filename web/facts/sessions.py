@@ -11,23 +11,24 @@ from msgspec.structs import replace as struct_replace
 
 from bgp.cluster.view import ClusterView
 from bgp.peering.planned import MESH
-from calicoctl.routing.folding import FULL_MESH, folded
-from calicoctl.routing.topology import Link, Place, Topology, topology
+from calicoctl.routing.folding import FULL_MESH, hub_of, with_hub
+from calicoctl.routing.topology import Link, Topology, topology
 
 
 def sessions_of(view: ClusterView) -> Topology:
     """The topology; a mesh of more than `FULL_MESH` nodes is one place, its nodes linked to it.
 
-    1,000 nodes in a mesh are 499,500 sessions: they are counted, not made.
+    1,000 nodes in a mesh are 499,500 sessions: they are counted, not made. Nodes that are alike
+    stay apart: each has a tile of its own.
     """
     members = mesh_members(view)
     if len(members) <= FULL_MESH or view.automatic:
-        return folded(topology(view))
+        return with_hub(topology(view))
     spec = struct_replace(view.defaults, nodeToNodeMeshEnabled=False)
     without = replace(view, configurations={**view.configurations, "default": spec})
     rest = topology(without)
     asn = {place.name: place.asn for place in rest.places}
-    hub = Place(f"full mesh of {len(members)} nodes", asn[members[0]], node=False)
+    hub = hub_of(len(members), asn[members[0]])
     address = view.nodes[members[0]].addresses[0]
     spokes = [Link(name, hub.name, address, MESH, asn[name]) for name in members]
     return Topology([*rest.places, hub], [*spokes, *rest.links], rest.refused)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from calicoctl.routing.topology import Place
 from web.facts.facts import Facts
-from web.views.sessions import HUB, Session, sessions
+from web.views.sessions import Session, sessions
 from web.views.state import State, counted, of_many
 
 RACK_LABELS = ("rack", "topology.kubernetes.io/rack", "topology.kubernetes.io/zone")
@@ -153,9 +153,10 @@ def _other(place: Place, lines: Sequence[Line]) -> Tile:
 
 def _lines(facts: Facts, known: Mapping[str, list[Session]]) -> list[Line]:
     by_ends = {(one.node, one.address): one for configured in known.values() for one in configured}
+    hubs = facts.topology.hubs
     lines = []
     for link in facts.topology.links:
-        if link.far.startswith(HUB):
+        if link.far in hubs:
             state = of_many([one.state for one in known.get(link.near, ())])
             lines.append(Line(link.near, link.far, state, f"{link.near} in the mesh: {state.word}"))
             continue

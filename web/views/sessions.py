@@ -17,9 +17,6 @@ from web.facts.facts import Facts
 from web.facts.words import Word
 from web.views.state import State
 
-ONE_SIDED = "does not hold"
-HUB = "full mesh of"
-"""How the place is called that stands for the sessions of a large mesh."""
 ESTABLISHED = "Established"
 NOT_ASKED = (
     "Its state is not known: no aggregator carries this node's word, and no CalicoNodeStatus with"
@@ -63,7 +60,8 @@ class Session:
 def sessions(facts: Facts) -> dict[str, list[Session]]:
     """The sessions of every node, worst first."""
     expected = _expected(facts)
-    spokes = {link.near: [link] for link in facts.topology.links if link.far.startswith(HUB)}
+    hubs = facts.topology.hubs
+    spokes = {link.near: [link] for link in facts.topology.links if link.far in hubs}
     result: dict[str, list[Session]] = {}
     for node in facts.nodes:
         word = facts.words.get(node)
@@ -85,13 +83,14 @@ def _expected(facts: Facts) -> dict[str, dict[str, Link]]:
     """
     nodes = facts.view.nodes
     asn = {place.name: place.asn for place in facts.topology.places}
+    hubs = facts.topology.hubs
     result: dict[str, dict[str, Link]] = {}
     for link in facts.topology.links:
-        if link.far.startswith(HUB):
+        if link.far in hubs:
             continue
         result.setdefault(link.near, {})[str(link.address)] = link
         far, near = nodes.get(link.far), nodes.get(link.near)
-        if far is None or near is None or ONE_SIDED in link.note:
+        if far is None or near is None or link.one_sided:
             continue
         back = near.address(link.address.version)
         if back is not None:
@@ -116,7 +115,7 @@ def _one_sided(node: str, link: Link) -> Session:
 
 
 def _unknown(node: str, link: Link) -> Session:
-    if ONE_SIDED in link.note:
+    if link.one_sided:
         return _one_sided(node, link)
     address, asn = str(link.address), link.asn
     return Session(node, link.far, address, link.kind, asn, State.UNKNOWN, fix=NOT_ASKED)
@@ -133,7 +132,7 @@ def _of_word(
         if not word.bgp.running:
             cause, seen = "speaker gone", word.bgp.last_seen()
             fix = f"start calico-node on {node}: its routes stay meanwhile"
-        elif not up and link is not None and ONE_SIDED in link.note and not cause:
+        elif not up and link is not None and link.one_sided and not cause:
             cause, seen = "one-sided", link.note
         name = str(peer.get("node", "")) or (link.far if link else "") or _name(facts, address)
         yield Session(
@@ -159,7 +158,7 @@ def _of_word(
 
 
 def _missing(node: str, link: Link, bgp: Process) -> Session:
-    if ONE_SIDED in link.note:
+    if link.one_sided:
         return _one_sided(node, link)
     seen = f"{node} does not know this session yet"
     if not bgp.running:
@@ -182,7 +181,7 @@ def _of_status(
     for address, peer in reported.items():
         link = expected.get(address)
         up = peer.state == ESTABLISHED
-        one_sided = link is not None and ONE_SIDED in link.note
+        note = link.note if link is not None and link.one_sided and not up else ""
         yield Session(
             node,
             (link.far if link else "") or _name(facts, address) or address,
@@ -192,8 +191,8 @@ def _of_status(
             State.UP if up else State.DOWN,
             peer.state,
             peer.since,
-            "one-sided" if one_sided and not up else "",
-            link.note if one_sided and link is not None and not up else "",
+            "one-sided" if note else "",
+            note,
             "" if up else CAUSE_ON_NODE,
             source=source,
         )
