@@ -1,4 +1,4 @@
-"""The state of a cluster as plain values, worst first; `calicoctl status` and the page share it.
+"""The state of a cluster as plain values, worst first.
 
 `judge.judged` makes a `ClusterStatus` of `facts.Facts`. Tested in
 `tests/calicoctl/test_status_judge.py`.

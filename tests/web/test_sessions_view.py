@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 from tests.support.explain_world import document
 from tests.web import world
@@ -32,6 +33,14 @@ def test_a_status_tells_the_state_alone() -> None:
     down = world.facts(world.status("n1", _10_99_0_2="Active"))
     (one,) = sessions(down)["n1"]
     assert (one.state, one.info, one.fix) == (State.DOWN, "Active", CAUSE_ON_NODE)
+
+
+def test_a_status_that_is_too_old_tells_no_state() -> None:
+    """`calicoctl status` takes none either: the node may be gone since."""
+    facts = world.facts(world.status("n1", _10_99_0_2="Established"))
+    (one,) = sessions(replace(facts, at=facts.at + timedelta(hours=1)))["n1"]
+    assert one.state is State.UNKNOWN
+    assert "CalicoNodeStatus status-n1 is of " in one.fix
 
 
 def test_one_that_a_single_end_holds_is_down() -> None:

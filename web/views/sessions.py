@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from calicoctl.node.processes import Process
 from calicoctl.routing.topology import Link
+from calicoctl.status.reports import is_current
 from libcalico.model.resources.nodestatus import CalicoNodeStatus
 from web.facts.facts import Facts
 from web.facts.words import Word
@@ -21,6 +22,10 @@ ESTABLISHED = "Established"
 NOT_ASKED = (
     "Its state is not known: no aggregator carries this node's word, and no CalicoNodeStatus with"
     " the class BGP reports on it. On the node: calicoctl node status"
+)
+TOO_OLD = (
+    "Its state is not known: CalicoNodeStatus {} is of {}, too old to tell. On the node: calicoctl"
+    " node status"
 )
 CAUSE_ON_NODE = (
     "CalicoNodeStatus tells no cause. On the node `calicoctl node status` does; with an aggregator"
@@ -114,11 +119,11 @@ def _one_sided(node: str, link: Link) -> Session:
     )
 
 
-def _unknown(node: str, link: Link) -> Session:
+def _unknown(node: str, link: Link, fix: str = NOT_ASKED) -> Session:
     if link.one_sided:
         return _one_sided(node, link)
     address, asn = str(link.address), link.asn
-    return Session(node, link.far, address, link.kind, asn, State.UNKNOWN, fix=NOT_ASKED)
+    return Session(node, link.far, address, link.kind, asn, State.UNKNOWN, fix=fix)
 
 
 def _of_word(
@@ -176,6 +181,10 @@ def _of_status(
     reported = {peer.peerIP: peer for peer in (*bgp.peersV4, *bgp.peersV6)}
     if "BGP" not in status.spec.classes:
         yield from (_unknown(node, link) for link in expected.values())
+        return
+    if not is_current(status, facts.at.timestamp()):
+        fix = TOO_OLD.format(status.metadata.name, status.status.lastUpdated)
+        yield from (_unknown(node, link, fix) for link in expected.values())
         return
     source = f"CalicoNodeStatus {status.metadata.name}, {status.status.lastUpdated}"
     for address, peer in reported.items():
