@@ -62,10 +62,9 @@ def signs_of(node: _Node) -> Signs:
 
 async def read(config: DatastoreConfig) -> dict[str, Signs]:
     """The signs of all nodes of a Kubernetes datastore. Raises KubernetesError, NoAccess."""
-    from libcalico.datastore.kubernetes import TIMEOUT, way_to_api
-    from libcalico.kubernetes.client import Client
+    from libcalico.datastore.kubernetes import client_of
 
-    client = Client(way_to_api(config, os.environ), timeout=max(config.timeout, TIMEOUT))
+    client = client_of(config, os.environ)
     by_node: dict[str, Signs] = {}
     token = ""
     try:

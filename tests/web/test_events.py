@@ -55,3 +55,26 @@ def test_an_api_that_does_not_answer_is_told(
     lines, why = unlooped.run(read_events(Options(settings)))
     assert lines == ()
     assert why.startswith("Events cannot be read: ")
+
+
+def test_the_api_is_found_by_kubectls_own_file_as_the_datastore_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("KUBECONFIG", "DATASTORE_TYPE", "KUBERNETES_SERVICE_HOST", "K8S_API_ENDPOINT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(paths, "CALICOCTL_CONFIG", tmp_path / "none.cfg")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    file = tmp_path / ".kube" / "config"
+    file.parent.mkdir()
+    file.write_text(
+        json.dumps(
+            {
+                "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
+                "users": [{"name": "u", "user": {"token": "t"}}],
+                "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+                "current-context": "x",
+            }
+        )
+    )
+    _, why = unlooped.run(read_events(Options()))
+    assert "127.0.0.1" in why

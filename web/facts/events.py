@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import replace
 
 import msgspec
 
-from calicoctl.session import Options
+from calicoctl.session import Options, configuration
 from libcalico import apiconfig
+from libcalico.datastore.kubernetes import client_of
 from libcalico.errors import NO_DOCUMENT
-from libcalico.kubernetes import access
-from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.errors import KubernetesError
 from web.cleaning import cleaned
 from web.facts.facts import EventLine
@@ -53,13 +51,11 @@ class _List(msgspec.Struct):
 
 async def read_events(options: Options) -> tuple[tuple[EventLine, ...] | None, str]:
     """The newest first; None where there is no Kubernetes API, with why they lack (or empty)."""
-    config = apiconfig.load(options.config, os.environ)
+    config = configuration(options)
     if config.datastore_type != apiconfig.KUBERNETES:
         return None, ""
-    if options.context:
-        config = replace(config, k8s_context=options.context)
     try:
-        client = Client(access.find(config, os.environ), timeout=10.0)
+        client = client_of(config, os.environ)
         try:
             asked = {"fieldSelector": "type=Warning", "limit": str(MOST)}
             raw = await client.request("GET", PATH, asked)

@@ -9,14 +9,13 @@ SubjectAccessReview (authorization.k8s.io/v1). Tested in tests/apiserver/test_we
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import msgspec
 
-from calicoctl.session import Options
-from libcalico import apiconfig
+from calicoctl.session import Options, configuration
+from libcalico.datastore.kubernetes import client_of
 from libcalico.errors import NO_DOCUMENT, MuslinError
-from libcalico.kubernetes import access
 from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.errors import KubernetesError
 
@@ -55,11 +54,8 @@ class Verdict:
 
 def reviewer(options: Options) -> Client:
     """A client of the Kubernetes API of these settings. Raises MuslinError where there is none."""
-    config = apiconfig.load(options.config, os.environ)
-    if options.context:
-        config = replace(config, k8s_context=options.context)
     try:
-        return Client(access.find(config, os.environ), timeout=10.0)
+        return client_of(configuration(options), os.environ)
     except KubernetesError as problem:
         raise MuslinError(f"--token-review: {problem}") from None
 

@@ -43,6 +43,13 @@ def way_to_api(config: DatastoreConfig, environ: Mapping[str, str]) -> access.So
     return access.find(_with_home(config, environ), environ)
 
 
+def client_of(config: DatastoreConfig, environ: Mapping[str, str]) -> Client:
+    """A client of the API for questions beside the datastore's. Raises NoAccess where none is
+    configured.
+    """
+    return Client(way_to_api(config, environ), timeout=max(config.timeout, TIMEOUT))
+
+
 def _flag(config: DatastoreConfig, attribute: str) -> bool:
     text = getattr(config, attribute)
     return bool(text) and parsing.flag(config.name(attribute), text)
