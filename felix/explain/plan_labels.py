@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from felix.calc.labels import workload_labels
-from felix.calc.policy.facts import facts_of, labels_to_apply
+from felix.calc.policy.facts import facts_of
 from felix.explain.populace import Class, Member
 from felix.explain.world import World
 from felix.explain.written import POLICIES
@@ -83,12 +83,7 @@ def _collect(node: Node, labels: set[str]) -> None:
 def member_of(world: World, key: ResourceKey, relevant: frozenset[str]) -> Member:
     """An endpoint with the labels that matter, inherited ones among them."""
     value = world.objects[key]
-    labels = dict(workload_labels(key, value))
-    for name in value.spec.profiles:
-        profile = world.objects.get(ResourceKey("Profile", name))
-        if profile is not None:
-            for label, text in labels_to_apply(profile.spec.labelsToApply).items():
-                labels.setdefault(label, text)
+    labels = world.with_inherited(workload_labels(key, value), value.spec.profiles)
     shown = {name: text for name, text in labels.items() if name in relevant}
     namespace = shown.pop(NAMESPACE_LABEL, key.namespace)
     return Member(

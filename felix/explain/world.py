@@ -19,9 +19,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from felix.calc.endpoints import from_resource
-from felix.calc.labels import NamedPort, named_ports
+from felix.calc.labels import Labels, NamedPort, named_ports
 from felix.calc.nodes import facts_of as node_facts
 from felix.calc.policy import KINDS, PolicyEngine
+from felix.calc.policy.facts import labels_to_apply
 from felix.calc.pools import Pool, pool_of
 from felix.calc.sets.items import read_network, read_networks
 from felix.config.parameters import Config
@@ -112,6 +113,16 @@ class World:
             except ValueError:
                 pass
         return tuple(addresses)
+
+    def with_inherited(self, own: Labels, profiles: Iterable[str]) -> dict[str, str]:
+        """Labels of an endpoint and those that its profiles hand down; the first of a name wins."""
+        labels = dict(own)
+        for name in profiles:
+            profile = self.objects.get(ResourceKey("Profile", name))
+            if profile is not None:
+                for label, text in labels_to_apply(profile.spec.labelsToApply).items():
+                    labels.setdefault(label, text)
+        return labels
 
     def ports(self, key: ResourceKey | None) -> tuple[NamedPort, ...]:
         """The ports that an endpoint gives names to."""

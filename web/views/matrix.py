@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from calicoctl.diags.secret_text import without_secrets
 from felix.calc.endpoints import from_resource
 from felix.calc.labels import workload_labels
 from felix.calc.policy import PolicyEngine
-from felix.calc.policy.facts import labels_to_apply
 from felix.calc.policy_model import EndpointPolicy, ResolvedRule
 from felix.explain.ends import End, What
 from felix.explain.flow import Kind, Packet, kind_of, read_protocol
@@ -147,14 +147,8 @@ def _rules(engine: PolicyEngine) -> Iterable[ResolvedRule]:
         yield from policy.egress
 
 
-def _own(world: World, key: ResourceKey, value: object) -> dict[str, str]:
-    labels = dict(workload_labels(key, value))  # type: ignore[arg-type]
-    for name in value.spec.profiles:  # type: ignore[attr-defined]
-        profile = world.objects.get(ResourceKey("Profile", name))
-        if profile is not None:
-            for label, text in labels_to_apply(profile.spec.labelsToApply).items():
-                labels.setdefault(label, text)
-    return labels
+def _own(world: World, key: ResourceKey, value: Any) -> dict[str, str]:
+    return world.with_inherited(workload_labels(key, value), value.spec.profiles)
 
 
 def _group(world: World, key: ResourceKey, by: str) -> str:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from felix.calc.labels import NamedPort
-from felix.calc.policy.facts import labels_to_apply
 from felix.calc.policy.host_facts import host_facts
 from felix.calc.sets.items import Item, of_network_set, of_remote
 from felix.explain.flow import IPAddress
@@ -54,12 +53,7 @@ class Directory:
         known = self._known.get(key)
         if known is None:
             item = self._items[key]
-            labels = dict(item.labels)
-            for name in item.profiles:
-                profile = self._world.objects.get(ResourceKey("Profile", name))
-                if profile is not None:
-                    for label, text in labels_to_apply(profile.spec.labelsToApply).items():
-                        labels.setdefault(label, text)
+            labels = self._world.with_inherited(item.labels, item.profiles)
             title = _title(key, self._world.objects[key])
             known = self._known[key] = Labelled(key, title, labels, item.ports)
         return known
