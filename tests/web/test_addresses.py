@@ -28,14 +28,15 @@ def test_a_leak_outlines_its_block_and_says_what_it_is() -> None:
 
 def test_a_block_by_its_network_and_by_an_address_of_it() -> None:
     facts = world.facts()
+    grids = pools(facts)
     for text in ("10.65.1.0/26", "10.65.1.13"):
-        shown = block_view(facts, text)
+        shown = block_view(facts, grids, text)
         assert shown is not None
         assert shown.cell.cidr == "10.65.1.0/26"
         assert {row.state for row in shown.rows} == {"in use"}
         assert any("Workload(shop/" in row.users for row in shown.rows)
     for text in ("10.99.0.0/26", "nonsense", "fd00::1", "10.0.0.0/8"):
-        assert block_view(facts, text) is None
+        assert block_view(facts, grids, text) is None
 
 
 def test_a_block_that_is_nearly_full_does_not_look_full() -> None:

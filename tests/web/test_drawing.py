@@ -97,7 +97,9 @@ def test_health() -> None:
 
 def test_addresses_say_problems_in_words() -> None:
     facts = world.facts()
-    made = addresses.addresses(pools(facts), block_view(facts, "10.65.0.1"), other_problems(facts))
+    grids = pools(facts)
+    block = block_view(facts, grids, "10.65.0.1")
+    made = addresses.addresses(grids, block, other_problems(facts))
     problem = next(one for one in parsed(made).iter("a") if "problem" in (one.get("class") or ""))
     assert "".join(problem.itertext()).startswith("!")
     assert "leaked" in (problem.get("aria-label") or "")

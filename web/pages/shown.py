@@ -88,8 +88,8 @@ def address_view(facts: Facts, query: Query) -> Html:
     """View 4, and the block that was clicked or looked for."""
     requested = query.get("block", "") or query.get("find", "")
     head = form("/addresses", entry("find", "Address or block", query.get("find", ""), 24))
-    block = block_view(facts, requested) if requested else None
     grids = pools(facts)
+    block = block_view(facts, grids, requested) if requested else None
     pool = query.get("pool", "")
     if pool:
         grids = [grid for grid in grids if grid.name == pool]

@@ -94,13 +94,15 @@ def pools(facts: Facts) -> list[PoolGrid]:
     return [_grid(usage, by_block, facts) for usage in usages]
 
 
-def block_view(facts: Facts, text: str) -> BlockView | None:
-    """The block with this CIDR, or the one that holds this address; None where there is none."""
+def block_view(facts: Facts, grids: Iterable[PoolGrid], text: str) -> BlockView | None:
+    """The block of `pools` with this CIDR, or the one that holds this address; None where there is
+    none.
+    """
     try:
         requested = ip_network(text)
     except ValueError:
         return None
-    for grid in pools(facts):
+    for grid in grids:
         for cell in grid.blocks:
             cidr = ip_network(cell.cidr)
             if cidr.version == requested.version and requested.subnet_of(cidr):  # type: ignore[arg-type]
