@@ -7,7 +7,6 @@ no page is open. Tested in tests/web/test_keeper.py.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
@@ -15,8 +14,6 @@ from typing import Any, TypeVar
 from libcalico.errors import MuslinError
 from web.cleaning import cleaned
 from web.facts.facts import Facts
-
-log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 EVERY = 5.0

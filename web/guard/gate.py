@@ -1,7 +1,8 @@
 """Every request passes here first: by whom, under which name, and what its answer may do.
 
 Pure ASGI around the whole application, so that no route can be added beside it. Only GET and HEAD
-are served, and the websocket over which NiceGUI refreshes pages; the login alone takes a POST.
+are served, and the way by which NiceGUI refreshes pages: a websocket, or POST where there is none.
+The login takes a POST, too.
 Tested in tests/web/test_gate.py.
 """
 
