@@ -25,6 +25,7 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
+from tests.bench._reporting import add_plot, plot
 from tests.felix.in_kernel import mode
 from tests.felix.world import Pod, World, make_world
 from tests.support.patience import wait_for
@@ -175,12 +176,14 @@ def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="./run bench flows", description=__doc__)
     parser.add_argument("--json", action="store_true")
+    add_plot(parser)
     parser.add_argument("--backend", default="nftables", choices=("nft", "legacy", "nftables"))
     parser.add_argument("--rate", type=float, default=RATE)
     parser.add_argument("--seconds", type=float, default=15.0)
     parser.add_argument("--turns", type=int, default=3)
     options = parser.parse_args()
     result = measure(options.backend, options.rate, options.seconds, options.turns)
+    plot("flows", result, options)
     print(json.dumps(result, indent=1) if options.json else table(result))
     return 0
 
