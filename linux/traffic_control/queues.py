@@ -88,7 +88,7 @@ def dump(sock: Socket) -> list[Queue]:
 def decode(body: bytes) -> Queue:
     """A queueing discipline, from the body of a message."""
     _, link, handle, parent, _ = _TCMSG.unpack_from(body)
-    kind = (m.first_attribute(body, _KIND, _TCMSG.size) or b"").split(b"\0")[0].decode()
+    kind = m.as_text(m.first_attribute(body, _KIND, _TCMSG.size) or b"")
     options = m.first_attribute(body, _OPTIONS, _TCMSG.size)
     bucket = _bucket_of(options) if kind == "tbf" and options else None
     return Queue(link, kind, handle, parent == _ROOT, bucket)
