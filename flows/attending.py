@@ -119,12 +119,12 @@ class _Visit:
         await tasks.ended(work)
 
     async def _answer(self, begin: pb.Begin) -> None:
-        error = ""
+        error, limit = "", min(begin.seconds or LONGEST, LONGEST)
         try:
-            async with asyncio.timeout(min(begin.seconds or LONGEST, LONGEST)):
+            async with asyncio.timeout(limit):
                 await self._run(begin)
         except TimeoutError:
-            error = f"{begin.name}: no complete answer within {begin.seconds:g} s"
+            error = f"{begin.name}: no complete answer within {limit:g} s"
         except MuslinError as problem:
             error = str(problem)
         except Exception as problem:

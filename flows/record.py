@@ -141,3 +141,19 @@ class Flow(msgspec.Struct, frozen=True):
     counts: Counts = Counts()
     source_labels: tuple[str, ...] = ()
     destination_labels: tuple[str, ...] = ()
+
+
+def common(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
+    """The labels that both have, sorted as they are."""
+    if one == other:
+        return one
+    kept = frozenset(other)
+    return tuple(label for label in one if label in kept)
+
+
+def deciding(flow: Flow) -> Hit | None:
+    """The enforced hit that decided: the last one that did what became of the flow."""
+    for hit in reversed(flow.key.trace.enforced):
+        if hit.action == flow.key.action:
+            return hit
+    return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from flows.record import Action, End, EndKind, Flow, Hit, PolicyKind, Reporter
+from flows.record import Action, End, EndKind, Flow, Hit, PolicyKind, Reporter, deciding
 from flows.written import ACTIONS, POLICY_KINDS, line
 from libcalico.process.logs import one_line
 
@@ -103,10 +103,10 @@ def end_text(end: End) -> str:
 
 def decided_by(flow: Flow) -> str:
     """The rule that decided: the last enforced one that did what became of the flow."""
-    for hit in reversed(flow.key.trace.enforced):
-        if hit.action == flow.key.action:
-            return hit_text(hit, ingress=flow.key.reporter is Reporter.DESTINATION)
-    return "-"
+    hit = deciding(flow)
+    if hit is None:
+        return "-"
+    return hit_text(hit, ingress=flow.key.reporter is Reporter.DESTINATION)
 
 
 def hit_text(hit: Hit, *, ingress: bool | None = None) -> str:

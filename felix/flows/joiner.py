@@ -28,7 +28,7 @@ from typing import Protocol
 import msgspec
 
 from felix.flows.ends import Known
-from flows.record import Action, Counts, Flow, Hit, Key, Reporter, Service, Trace
+from flows.record import Action, Counts, Flow, Hit, Key, Reporter, Service, Trace, common
 from libcalico.model import ResourceKey
 from linux.tracking import connections
 from linux.tracking.connections import Connection
@@ -288,8 +288,8 @@ class Joiner:
                 return None
             flow = self._flows[key] = _Sum(key, *labels)
         elif (flow.source_labels, flow.destination_labels) != labels:
-            flow.source_labels = _both(flow.source_labels, labels[0])
-            flow.destination_labels = _both(flow.destination_labels, labels[1])
+            flow.source_labels = common(flow.source_labels, labels[0])
+            flow.destination_labels = common(flow.destination_labels, labels[1])
         return flow
 
     def _key(self, entry: _Held, leg: _Leg, ingress: bool) -> Key:
@@ -395,14 +395,6 @@ def _add(flow: _Sum, news: Sequence[int]) -> None:
     flow.there[1] += news[1]
     flow.back[0] += news[2]
     flow.back[1] += news[3]
-
-
-def _both(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
-    """The labels that both have."""
-    if one == other:
-        return one
-    there = set(other)
-    return tuple(label for label in one if label in there)
 
 
 def _flow(one: _Sum, start: int, end: int) -> Flow:

@@ -10,8 +10,10 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator
 
+from msgspec.structs import astuple
+
 from flows.query import Seen
-from flows.record import INTERVAL, Counts, Flow, Key
+from flows.record import INTERVAL, Counts, Flow, Key, common
 
 Labels = tuple[str, ...]
 
@@ -54,12 +56,12 @@ class Bucket:
         new = row == len(self.lines)
         if new:
             self.lines.append(line)
-            self.counts.extend(numbers(counts))
+            self.counts.extend(astuple(counts))
             self.sources.append(source)
             self.destinations.append(destination)
             return True
         place = row * WIDTH
-        for offset, number in enumerate(numbers(counts)):
+        for offset, number in enumerate(astuple(counts)):
             self.counts[place + offset] = min(self.counts[place + offset] + number, FULL)
         self.sources[row] = common(self.sources[row], source)
         self.destinations[row] = common(self.destinations[row], destination)
@@ -89,25 +91,3 @@ class Bucket:
                     self.destinations[row],
                 ),
             )
-
-
-def common(one: Labels, other: Labels) -> Labels:
-    """The labels that both have, sorted as they are."""
-    if one == other:
-        return one
-    kept = frozenset(other)
-    return tuple(label for label in one if label in kept)
-
-
-def numbers(counts: Counts) -> tuple[int, ...]:
-    """The counts in the order of their columns."""
-    """The counts in the order of their columns."""
-    return (
-        counts.packets_in,
-        counts.packets_out,
-        counts.bytes_in,
-        counts.bytes_out,
-        counts.started,
-        counts.completed,
-        counts.live,
-    )

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from flows.aggregate.buckets import LIVE, WIDTH, Bucket, Labels, Line, common
+from flows.aggregate.buckets import LIVE, WIDTH, Bucket, Labels, Line
 from flows.aggregate.matching import matches
 from flows.aggregate.span import paged
 from flows.query import Filter, FlowQuery, Listing, Seen, SortBy
-from flows.record import INTERVAL, Counts, Flow
+from flows.record import INTERVAL, Counts, Flow, common
 
 
 class _Sum:

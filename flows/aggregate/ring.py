@@ -15,7 +15,9 @@ from collections import Counter
 from collections.abc import Hashable, Iterator
 from typing import TypeVar
 
-from flows.aggregate.buckets import Bucket, Labels, Line, numbers
+from msgspec.structs import astuple
+
+from flows.aggregate.buckets import Bucket, Labels, Line
 from flows.record import INTERVAL, Flow, Hit, Key, Trace
 
 PAST = 240
@@ -101,8 +103,7 @@ class Ring:
             return TOO_OLD
         if flow.start >= aligned(self._now) + 2 * INTERVAL:
             return TOO_NEW
-        counts = flow.counts
-        sound = all(0 <= one < LARGEST_COUNT for one in numbers(counts))
+        sound = all(0 <= one < LARGEST_COUNT for one in astuple(flow.counts))
         return "" if sound else TOO_LARGE
 
     def _line(self, key: Key) -> Line:

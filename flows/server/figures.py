@@ -8,7 +8,7 @@ Tested in tests/flows/test_client.py.
 from __future__ import annotations
 
 from flows.aggregate.store import Outcome, Store
-from flows.record import Action, Flow, Hit
+from flows.record import Action, Flow, deciding
 from flows.written import ACTIONS, POLICY_KINDS
 from libcalico.process.counters import Counter, Gauge, Registry
 
@@ -104,11 +104,3 @@ class Figures:
         self.cut.set(store.ring.cut)
         for reason, number in store.ring.left_out.items():
             self.dropped.inc(reason, by=number - (self.dropped.value(reason) or 0))
-
-
-def deciding(flow: Flow) -> Hit | None:
-    """The enforced hit that decided: the last one that did what became of the flow."""
-    for hit in reversed(flow.key.trace.enforced):
-        if hit.action == flow.key.action:
-            return hit
-    return None

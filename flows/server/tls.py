@@ -53,7 +53,8 @@ class Files:
     def _read(self) -> grpc.ServerCertificateConfiguration:
         # Python's own TLS says what is wrong; gRPC would refuse each handshake without a word.
         trial = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        trial.load_cert_chain(self._certificate, self._key)
+        # Without a callback OpenSSL would ask the terminal for a passphrase.
+        trial.load_cert_chain(self._certificate, self._key, password=lambda: b"")
         trial.load_verify_locations(self._ca)
         key, certificate, ca = (
             Path(one).read_bytes() for one in (self._key, self._certificate, self._ca)

@@ -141,8 +141,11 @@ def _site(base: Tree, added: Tree, site: str, python: str) -> Tree:
 
 def _own(target: Target, own: wheels.Wheel, site: str) -> Tree:
     unpacked = wheels.unpack([own], site)
-    left_out = {path for path in unpacked if contents.room_left_out(target, site, path)}
-    return {path: one for path, one in unpacked.items() if path not in left_out}
+    return {
+        path: one
+        for path, one in unpacked.items()
+        if not contents.room_left_out(target, site, path)
+    }
 
 
 def _python(base: Tree) -> str:
