@@ -21,7 +21,6 @@ from libcalico.clusterinfo import ensure_initialized
 from libcalico.datastore import connect
 from libcalico.datastore.interface import Datastore
 from libcalico.errors import DatastoreUnavailable
-from libcalico.model.keys import ResourceKey
 from libcalico.process.backoff import Backoff
 from node.identity import kubernetes, life
 from node.settings.environment import Settings, node_name, settings
@@ -31,9 +30,6 @@ from node.start.node_object import register
 
 log = logging.getLogger(__name__)
 
-CLUSTER = ResourceKey("ClusterInformation", "default")
-
-
 async def start_up(
     environ: Mapping[str, str],
     *,
@@ -42,33 +38,61 @@ async def start_up(
 ) -> tuple[str, Settings]:
     """Register this machine as a node; returns its name and settings.
 
-    Waits for the datastore without limit, and logs that, unless WAIT_FOR_DATASTORE is false.
+    Waits for the datastore without limit, and logs that, unless WAIT_FOR_DATASTORE is false; also
+    when it stops to answer half-way.
     Raises `MuslinError` for errors that last: wrong settings, no address, an address that another
     node has, a name under which another machine lives. `doubt` is called when the name may be
     another machine's: nothing may be done under it before this returns.
     """
     name, chosen = name_of(environ)
     config = apiconfig.of_node(environ)
-    store = await connected(config, wait=chosen.wait_for_datastore)
+    backoff = Backoff(initial=0.5, maximum=5.0)
+    store: Datastore = await connect(config)
     try:
-        await life.require_own_name(environ, config, store, name, doubt=doubt, wait=wait)
-        facts = await kubernetes.read(environ, config, chosen.kubernetes_name(name))
-        if facts.problem:
-            log.warning("going on without what Kubernetes says of this node: %s", facts.problem)
-        machine = await addresses.look(facts.internal, bool(facts.problem and not facts.internal))
-        await register(store, name, chosen, machine)
-        if chosen.default_pools:
-            await default_pools(store, chosen, facts)
-        kinds = [chosen.cluster_type, *facts.kinds]
-        if config.datastore_type == apiconfig.KUBERNETES:
-            kinds.append("kdd")
-        await ensure_initialized(store, ",".join(kinds))
-        await ensure_objects(store, name)
+        while True:
+            try:
+                await life.require_own_name(environ, config, store, name, doubt=doubt, wait=wait)
+                await _write_objects(environ, config, store, name, chosen)
+                break
+            except DatastoreUnavailable as error:
+                # Also after a write in doubt: each is guarded, so all may be done once more.
+                if not chosen.wait_for_datastore:
+                    raise
+                delay = backoff.next()
+                log.warning(
+                    "waiting for the datastore: %s; trying again in %.1f s",
+                    error,
+                    delay,
+                    extra={"endpoints": ",".join(config.endpoints)},
+                )
+                await asyncio.sleep(delay)
     finally:
         await store.close()
     write_nodename(chosen.nodename_file, name)
     log.info("this node is registered", extra={"node": name})
     return name, chosen
+
+
+async def _write_objects(
+    environ: Mapping[str, str],
+    config: apiconfig.DatastoreConfig,
+    store: Datastore,
+    name: str,
+    chosen: Settings,
+) -> None:
+    """The Node, the default pools and the objects of the cluster, where they are not there yet."""
+    facts = await kubernetes.read(environ, config, chosen.kubernetes_name(name))
+    if facts.problem:
+        log.warning("going on without what Kubernetes says of this node: %s", facts.problem)
+    machine = await addresses.look(facts.internal, bool(facts.problem and not facts.internal))
+    await register(store, name, chosen, machine)
+    if chosen.default_pools:
+        await default_pools(store, chosen, facts)
+    kinds = [chosen.cluster_type, *facts.kinds]
+    if config.datastore_type == apiconfig.KUBERNETES:
+        kinds.append("kdd")
+    await ensure_initialized(store, ",".join(kinds))
+    await ensure_objects(store, name)
 
 
 def name_of(environ: Mapping[str, str]) -> tuple[str, Settings]:
@@ -81,34 +105,6 @@ def registered_before(environ: Mapping[str, str]) -> tuple[str, Settings] | None
     """Name and settings of a node that `start_up` has registered once, None of a new one."""
     name, chosen = name_of(environ)
     return (name, chosen) if name == parsing.text_of(chosen.nodename_file).strip() else None
-
-
-async def connected(config: apiconfig.DatastoreConfig, *, wait: bool = True) -> Datastore:
-    """A datastore that has answered once; waits with back-off and says why.
-
-    Without `wait` raises DatastoreUnavailable when it does not answer.
-    """
-    backoff = Backoff(initial=0.5, maximum=5.0)
-    store: Datastore = await connect(config)
-    while True:
-        try:
-            await store.get(CLUSTER)
-            return store
-        except DatastoreUnavailable as error:
-            if not wait:
-                await store.close()
-                raise
-            delay = backoff.next()
-            log.warning(
-                "waiting for the datastore: %s; trying again in %.1f s",
-                error,
-                delay,
-                extra={"endpoints": ",".join(config.endpoints)},
-            )
-            await asyncio.sleep(delay)
-        except BaseException:
-            await store.close()
-            raise
 
 
 def write_nodename(file: Path, name: str) -> None:

@@ -6,10 +6,11 @@ import asyncio
 import json
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from libcalico.errors import InvalidValue
+from libcalico.errors import DatastoreUnavailable, InvalidValue
 from node.start import startup
 from tests.node.world import RESOURCES, resource, start
 from tests.support.etcd import Etcd
@@ -122,3 +123,36 @@ def test_two_nodes_at_once_make_one_cluster(etcd_inside: Etcd, environ: dict[str
     asyncio.run(both())
     assert len(etcd_inside.keys(RESOURCES + "nodes/")) == 5
     assert len(etcd_inside.keys(RESOURCES + "ippools/")) == 2
+
+
+def test_a_store_that_stops_to_answer_half_way_is_waited_for(
+    etcd_inside: Etcd,
+    environ: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A write in doubt is one that may be done once more."""
+    register, doubts = startup.register, 0
+
+    async def stopped_once(*arguments: Any) -> None:
+        nonlocal doubts
+        if doubts:
+            return await register(*arguments)
+        etcd_inside.pause()
+        try:
+            await register(*arguments)
+        except DatastoreUnavailable:
+            doubts += 1
+            raise
+        finally:
+            etcd_inside.resume()
+
+    monkeypatch.setattr(startup, "register", stopped_once)
+    with pytest.raises(DatastoreUnavailable):
+        start(environ, WAIT_FOR_DATASTORE="false")
+    doubts = 0
+    assert start(environ, IP="10.99.1.1") == "node1"
+    assert doubts == 1
+    assert "waiting for the datastore" in caplog.text
+    assert resource(etcd_inside, "nodes/node1")["spec"]["bgp"]["ipv4Address"] == "10.99.1.1/24"
+    assert Path(environ["CALICO_NODENAME_FILE"]).read_text() == "node1"
