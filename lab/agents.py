@@ -7,6 +7,7 @@ health port. Tested in tests/lab/test_updown.py.
 from __future__ import annotations
 
 import shutil
+import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -96,16 +97,21 @@ def write_config(machine: Machine, plan: Plan, extra: Mapping[str, str] = NOTHIN
     path.write_text(text)
 
 
-def start(machine: Machine, plan: Plan, extra: Mapping[str, str]) -> None:
+def start(machine: Machine, plan: Plan, extra: Mapping[str, str]) -> subprocess.Popen[bytes]:
     """Start `calico-node run`, which supervises the rest; `extra` wins over the lab's settings."""
     program = shutil.which("calico-node", path=machine.environment()["PATH"]) or "calico-node"
     settings = {**environment(plan, machine.name), **extra}
-    machine.start([program, "run"], environment=settings, output=str(LOG))
+    return machine.start([program, "run"], environment=settings, output=str(LOG))
 
 
-def wait(machine: Machine, *, timeout: float) -> None:
-    """Wait until felix says that it is ready and the CNI daemon listens."""
-    machine.wait_http(paths.FELIX_HEALTH_PORT, "/readiness", timeout=timeout)
+def wait(
+    machine: Machine, started: subprocess.Popen[bytes] | None = None, *, timeout: float
+) -> None:
+    """Wait until felix says that it is ready and the CNI daemon listens; LabError otherwise.
+
+    `started` is what `start` returned: no agent comes once it has ended.
+    """
+    machine.wait_http(paths.FELIX_HEALTH_PORT, "/readiness", timeout=timeout, server=started)
     socket = machine.path(paths.CNI_SOCKET)
     proc.wait_until(socket.exists, f"{machine.name}: {paths.CNI_SOCKET}", timeout=timeout)
 

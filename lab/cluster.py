@@ -176,9 +176,9 @@ def start_agents(lab: Lab, say: Say) -> None:
 
     def one(node: Machine) -> None:
         agents.install(node, lab.plan, lab.state.environment)
-        agents.start(node, lab.plan, lab.state.environment)
+        started = agents.start(node, lab.plan, lab.state.environment)
         try:
-            agents.wait(node, timeout=READY_SECONDS)
+            agents.wait(node, started, timeout=READY_SECONDS)
         except LabError as error:
             raise LabError(f"{error}\n--- end of {agents.LOG}:\n{agents.log_tail(node)}") from error
         say(f"{node.name} is ready")

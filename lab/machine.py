@@ -116,9 +116,19 @@ class Machine:
             start_new_session=True,
         )
 
-    def wait_http(self, port: int, path: str, *, timeout: float) -> None:
-        """Wait until GET http://127.0.0.1:port/path in the machine answers 2xx; else LabError."""
-        limit = [str(port), path, f"{timeout:g}"]
+    def wait_http(
+        self,
+        port: int,
+        path: str,
+        *,
+        timeout: float,
+        server: subprocess.Popen[bytes] | None = None,
+    ) -> None:
+        """Wait until GET http://127.0.0.1:port/path in the machine answers 2xx; else LabError.
+
+        A server that has ended is not waited for.
+        """
+        limit = [str(port), path, f"{timeout:g}", *([str(server.pid)] if server else [])]
         done = self.run(
             [*FAST_PYTHON, str(PROBE), "http", *limit], check=False, timeout=timeout + 10
         )

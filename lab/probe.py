@@ -1,7 +1,7 @@
 """Small network client that runs inside a machine or pod: asks, waits, prints JSON.
 
 Standard library only, run with `-I -S` so that it starts in milliseconds. Uses:
-  probe.py http PORT PATH SECONDS          wait for a 2xx answer on 127.0.0.1
+  probe.py http PORT PATH SECONDS [PID]    wait for a 2xx answer on 127.0.0.1 while PID runs
   probe.py tcp PORT SECONDS ADDRESS...     connect to each at once; who does the server say we are?
   probe.py udp PORT SECONDS ADDRESS...     the same by one datagram each
   probe.py both PORT SECONDS ADDRESS...    {"tcp": ..., "udp": ...}
@@ -22,11 +22,23 @@ def family(address: str) -> int:
     return socket.AF_INET6 if ":" in address else socket.AF_INET
 
 
-def http(port: int, path: str, seconds: float) -> int:
-    """Poll until the status line says 2xx."""
+def runs(pid: str) -> bool:
+    """Whether a process runs: it exists, and is no ended one that its parent has yet to collect."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="latin-1") as stat:
+            return stat.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def http(port: int, path: str, seconds: float, server: str = "") -> int:
+    """Poll until the status line says 2xx, or until the process that shall answer has ended."""
     deadline = time.monotonic() + seconds
     said = "no answer"
     while time.monotonic() < deadline:
+        if server and not runs(server):
+            print(f"process {server} has ended: {said.strip()[-800:]}")
+            return 1
         try:
             left = max(1.0, deadline - time.monotonic())
             with socket.create_connection(("127.0.0.1", port), timeout=left) as link:
@@ -139,7 +151,7 @@ def main(arguments: list[str]) -> int:
     """Dispatch on the first word."""
     what, *rest = arguments
     if what == "http":
-        return http(int(rest[0]), rest[1], float(rest[2]))
+        return http(int(rest[0]), rest[1], float(rest[2]), *rest[3:])
     if what == "stream":
         return stream(rest[0], int(rest[1]))
     kinds = ("tcp", "udp") if what == "both" else (what,)

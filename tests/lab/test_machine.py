@@ -91,3 +91,10 @@ def test_a_child_that_has_run_no_program_yet_is_not_taken_for_its_parent(bare: L
 def test_wait_http_says_what_came_instead(bare: Lab) -> None:
     with pytest.raises(LabError, match=re.escape("/readiness on port 9")):
         bare.nodes[0].wait_http(9, "/readiness", timeout=0.2)
+
+
+def test_a_server_that_has_ended_is_not_waited_for(bare: Lab) -> None:
+    ended = bare.nodes[0].start(["true"])
+    with pytest.raises(LabError, match=f"process {ended.pid} has ended"):
+        bare.nodes[0].wait_http(9, "/readiness", timeout=HANG, server=ended)
+    ended.wait()

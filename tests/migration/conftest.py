@@ -19,6 +19,7 @@ from tests.lab_scenarios.scene import PORT, Scene, say
 from tests.migration import flannel_node
 from tests.migration.calico_node import CalicoNode
 from tests.migration.flannel_node import FlannelNode
+from tests.support.patience import HANG
 
 OURS, CALICOS = "node1", "node2"
 FULL_SIZE = "MUSLIN_FULL_SIZE" in os.environ
@@ -97,8 +98,7 @@ def mixed() -> Iterator[Mixed]:
         calico.install()
         node = lab.machine(OURS)
         agents.install(node, lab.plan)
-        agents.start(node, lab.plan, {})
-        agents.wait(node, timeout=120)
+        agents.wait(node, agents.start(node, lab.plan, {}), timeout=HANG)
         client = scene.labelled("client", OURS, {"role": "client"})
         scene.add("stranger", OURS)
         calico.start([client.address])
@@ -114,7 +114,7 @@ class Flannel(Labelled):
     def wait_for_agents(self, nodes: Sequence[Machine]) -> None:
         """Until they are ready on these; then there is somebody who knows namespaces."""
         for node in nodes:
-            agents.wait(node, timeout=120)
+            agents.wait(node, timeout=HANG)
         self.lab.state.agents = True
 
 

@@ -23,6 +23,7 @@ from lab.demo import look
 from libcalico.process import paths
 from tests.migration import documents, guide, rules
 from tests.migration.conftest import CALICOS, OURS, Mixed
+from tests.support.patience import HANG
 
 GUIDE = "from-calico.md"
 FORBIDDEN = 9000
@@ -83,8 +84,7 @@ def take_over(made: Mixed, number: int = signal.SIGKILL) -> None:
     made.theirs.stop(number)
     made.install(machine, {})
     settings = {"FELIX_ROUTEREFRESHINTERVAL": "2"}
-    agents.start(machine, made.lab.plan, settings)
-    agents.wait(machine, timeout=120)
+    agents.wait(machine, agents.start(machine, made.lab.plan, settings), timeout=HANG)
 
 
 def denied(made: Mixed) -> None:
