@@ -30,6 +30,7 @@ from node.start.node_object import register
 
 log = logging.getLogger(__name__)
 
+
 async def start_up(
     environ: Mapping[str, str],
     *,

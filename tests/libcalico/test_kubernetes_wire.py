@@ -22,7 +22,7 @@ from libcalico.kubernetes.service_objects import ENDPOINT_SLICES
 from libcalico.kubernetes.wire import Connection
 from libcalico.process import unlooped
 from tests.support.packing import STATUS, packed
-from tests.support.patience import patient
+from tests.support.patience import HANG, patient
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 Ask = Callable[[int], Awaitable[bytes]]
@@ -49,12 +49,15 @@ async def server(serve: Serve) -> AsyncIterator[int]:
 
 
 def says(*answers: bytes, end: bool = True) -> Serve:
-    """Answers one request after the other with these bytes, piece by piece."""
+    """Answers one request after the other with these bytes, piece by piece.
+
+    What is not ended comes in one piece, so that silence is only what follows it.
+    """
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for answer in answers:
             await reader.readuntil(b"\r\n\r\n")
-            step = max(7, len(answer) // 200)
+            step = max(7, len(answer) // 200 if end else len(answer))
             for at in range(0, len(answer), step):
                 writer.write(answer[at : at + step])
                 await writer.drain()
@@ -287,11 +290,11 @@ async def test_events_come_in_whatever_pieces() -> None:
 PACKED = b"HTTP/1.1 200 OK\r\ncontent-type: application/vnd.kubernetes.protobuf;stream=watch\r\n"
 
 
-async def frames(answer: bytes, end: bool = True) -> list[bytes]:
+async def frames(answer: bytes, end: bool = True, silence: float = HANG) -> list[bytes]:
     """The events of a watch whose answer is in frames; the first says that it stands."""
     found: list[bytes] = []
     async with server(says(answer, end=end)) as port:
-        one = client(port, silence=patient(0.3))
+        one = client(port, silence=silence)
         try:
             async for frame in one.lines("/x", "5", {}, accept=protobuf.ACCEPT):
                 found.append(frame)
@@ -330,7 +333,7 @@ async def test_a_bad_frame_is_named(text: bytes, reason: str) -> None:
 
 @pytest.mark.asyncio
 async def test_silence_ends_a_watch_in_frames() -> None:
-    found = await frames(PACKED + CHUNKED + b"7\r\n\0\0\0\3one\r\n", end=False)
+    found = await frames(PACKED + CHUNKED + b"7\r\n\0\0\0\3one\r\n", end=False, silence=0.3)
     assert found[:2] == [b"", b"one"]
     assert "nothing was heard" in found[2].decode()
 

@@ -12,6 +12,7 @@ import pytest
 
 from libcalico.errors import DatastoreUnavailable, InvalidValue
 from node.start import startup
+from node.start.node_object import register
 from tests.node.world import RESOURCES, resource, start
 from tests.support.etcd import Etcd
 
@@ -132,7 +133,7 @@ def test_a_store_that_stops_to_answer_half_way_is_waited_for(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A write in doubt is one that may be done once more."""
-    register, doubts = startup.register, 0
+    doubts = 0
 
     async def stopped_once(*arguments: Any) -> None:
         nonlocal doubts
@@ -147,7 +148,7 @@ def test_a_store_that_stops_to_answer_half_way_is_waited_for(
         finally:
             etcd_inside.resume()
 
-    monkeypatch.setattr(startup, "register", stopped_once)
+    monkeypatch.setattr("node.start.startup.register", stopped_once)
     with pytest.raises(DatastoreUnavailable):
         start(environ, WAIT_FOR_DATASTORE="false")
     doubts = 0
