@@ -25,7 +25,7 @@ from lab.topology import Host
 
 PORT = 8080
 WAIT = 20.0
-"""Seconds for an answer that comes at once: one packet, one try."""
+"""Seconds for an answer that comes at once, one packet, one try; fewer where patience ends."""
 
 
 def check(story: Story, transcript: Transcript) -> None:
@@ -56,13 +56,13 @@ def converged(story: Story, transcript: Transcript) -> None:
 
 def matrix(story: Story, transcript: Transcript) -> None:
     """30 pings at once, 30 TCP connections at once."""
-    everyone = story.all_pods()
+    everyone, wait = story.all_pods(), min(WAIT, story.patience)
     pairs = list(permutations(everyone, 2))
     with ThreadPoolExecutor(max_workers=10) as pool:
         pings = list(
-            pool.map(lambda pair: pods.ping(story.lab, pair[0], pair[1].address, wait=WAIT), pairs)
+            pool.map(lambda pair: pods.ping(story.lab, pair[0], pair[1].address, wait=wait), pairs)
         )
-        answers = list(pool.map(lambda pod: ask(story, pod, everyone), everyone))
+        answers = list(pool.map(lambda pod: ask(story, pod, everyone, wait), everyone))
     lines, wrong = [], []
     for (source, target), pinged in zip(pairs, pings, strict=True):
         saw = answers[everyone.index(source)].get(target.address, "no answer")
@@ -77,10 +77,10 @@ def matrix(story: Story, transcript: Transcript) -> None:
     expect(not wrong, "these pairs fail:\n" + "\n".join(wrong))
 
 
-def ask(story: Story, pod: Pod, everyone: list[Pod]) -> dict[str, str]:
+def ask(story: Story, pod: Pod, everyone: list[Pod], wait: float) -> dict[str, str]:
     """address -> what the server there saw as the pod's address."""
     others = [other.address for other in everyone if other is not pod]
-    command = [*FAST_PYTHON, str(PROBE), "tcp", str(PORT), f"{WAIT:g}", *others]
+    command = [*FAST_PYTHON, str(PROBE), "tcp", str(PORT), f"{wait:g}", *others]
     done = story.lab.machine(pod.node).run(command, netns=pod.netns)
     answers: dict[str, str] = json.loads(done.stdout)
     return answers

@@ -75,11 +75,16 @@ class PacketLab(Rounds):
         metadata["labels"] = wanted["metadata"]["labels"]
         return {"apiVersion": API, "kind": "WorkloadEndpoint", "metadata": metadata, "spec": spec}
 
-    def differences(self, world: World, flows: list[Flow]) -> list[tuple[Flow, bool]]:
-        """(flow, whether the oracle allows it) of every flow that real packets see otherwise."""
+    def differences(
+        self, world: World, flows: list[Flow], *, later: bool = True
+    ) -> list[tuple[Flow, bool]]:
+        """(flow, whether the oracle allows it) of every flow that real packets see otherwise.
+
+        `later`: as `disagreeing` has it.
+        """
         oracle = Oracle.from_yaml(world.yaml)
         expected = {flow for flow in flows if oracle.allows(flow)}
-        return [(flow, flow in expected) for flow in self.disagreeing(flows, expected)]
+        return [(flow, flow in expected) for flow in self.disagreeing(flows, expected, later=later)]
 
 
 def elsewhere(document: Document) -> Document:

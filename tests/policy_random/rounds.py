@@ -181,8 +181,13 @@ class Rounds(ABC):
         pod = self.agents[flow.destination].pod
         return next(a for a in pod.addresses if (":" in a) == (flow.version == 6))
 
-    def disagreeing(self, flows: list[Flow], expected: set[Flow]) -> list[Flow]:
-        """Those flows that real packets see otherwise than expected, also at later looks."""
+    def disagreeing(
+        self, flows: list[Flow], expected: set[Flow], *, later: bool = True
+    ) -> list[Flow]:
+        """Those flows that real packets see otherwise than expected, `later`: at later looks, too.
+
+        Without, of a world that has come into force already.
+        """
         # Of a protocol without ports both directions are one connection to the kernel: the one
         # would let the other pass. So these go in a round of their own.
         back = {f for f in flows if f.protocol == RAW_PROTOCOL and f.source > f.destination}
@@ -191,7 +196,7 @@ class Rounds(ABC):
             wanted = expected.intersection(part)
             wrong |= self.measure(part, wanted) ^ wanted
         deadline = time.monotonic() + patient(SETTLE_SECONDS)
-        while wrong and time.monotonic() < deadline:
+        while wrong and later and time.monotonic() < deadline:
             before = wrong
             wrong = self.measure(before, before & expected) ^ (before & expected)
             self.late.update("lost" if flow in expected else "early" for flow in before - wrong)
