@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import signal
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,6 +43,11 @@ settings.register_profile("full", _new_each_time, max_examples=1000)
 settings.load_profile("full" if os.environ.get("MUSLIN_FULL_SIZE") else "fast")
 
 _home = netns.current()
+
+# A run in the background of a script has SIGINT ignored, which every process that the tests start
+# would inherit, and could then not be interrupted.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(trylast=True)

@@ -27,10 +27,6 @@ def relevant(line: str) -> bool:
     return not line.startswith("/run/") or "calico" in line or "lab" in line or "demo" in line
 
 
-HEARING = ("env", "--default-signal=INT")
-"""A test run in the background of a script has SIGINT ignored, and its children inherit that."""
-
-
 @pytest.mark.promise("M-2")
 @pytest.mark.promise("M-3")
 @pytest.mark.promise("M-10")
@@ -114,7 +110,7 @@ def test_the_demo_runs_as_an_ordinary_user_in_one_unshare() -> None:
 def test_an_interrupted_rootless_demo_leaves_no_process() -> None:
     name = f"lint{os.getpid()}"
     running = subprocess.Popen(
-        [*HEARING, sys.executable, "-m", "lab.demo", "--rootless", "--lab", name],
+        [sys.executable, "-m", "lab.demo", "--rootless", "--lab", name],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -132,7 +128,7 @@ def test_an_interrupted_rootless_demo_leaves_no_process() -> None:
 def test_an_interrupted_demo_takes_its_lab_down() -> None:
     name = f"int{os.getpid()}"
     running = subprocess.Popen(
-        [*HEARING, sys.executable, "-m", "lab.demo", "--lab", name],
+        [sys.executable, "-m", "lab.demo", "--lab", name],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -48,10 +48,13 @@ def node(name: str, rack: str, **bgp: Any) -> Document:
 
 
 def status(name: str, **peers: str) -> Document:
-    """A CalicoNodeStatus by which a node reports its sessions: address (with _) to state."""
+    """A CalicoNodeStatus by which a node reports its sessions: address (with _) to state.
+
+    Once a day, so that it is not too old however long the tests take.
+    """
     made = document(
         "CalicoNodeStatus", f"status-{name}", node=name, classes=["Agent", "BGP", "Routes"],
-        updatePeriodSeconds=10,
+        updatePeriodSeconds=86_400,
     )  # fmt: skip
     listed = [
         {"peerIP": address.strip("_").replace("_", "."), "type": "NodePeer", "state": state,
