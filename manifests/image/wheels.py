@@ -83,22 +83,30 @@ def pinned(python: str, glibc: int, extra: str = "") -> list[Wheel]:
 
     Raises BuildError with pip's own words, as when there is no wheel for that Python.
     """
-    wanted = runtime(extra)
-    text = (ROOT / "constraints.txt").read_text()
-    if extra:
-        text += (ROOT / f"constraints-{extra}.txt").read_text()
-    chosen = [
-        block
-        for block in re.split(r"\n(?=[a-z])", text)
-        if block.partition("==")[0].strip().lower() in wanted
-    ]
-    if len(chosen) != len(wanted):
-        raise BuildError(f"constraints.txt does not pin all of {', '.join(wanted)}")
+    chosen = pins(extra)
     machine = platform.machine()
     store = cache.folder("image", "wheels", cache.key(chosen, python, glibc, machine))
     if len(list(store.glob("*.whl"))) != len(chosen):
         _download("\n".join(chosen), python, glibc, store)
     return [_read(path) for path in sorted(store.glob("*.whl"))]
+
+
+def pins(extra: str = "") -> list[str]:
+    """The requirement of each package that `runtime` names, with its hashes, sorted by name.
+
+    Raises BuildError where one is not pinned, or twice and not alike.
+    """
+    files = ["constraints.txt", *([f"constraints-{extra}.txt"] if extra else [])]
+    found: dict[str, str] = {}
+    for one in files:
+        for block in re.split(r"\n(?=[a-z])", (ROOT / one).read_text().strip()):
+            name = canonicalize_name(block.partition("==")[0].strip())
+            if found.setdefault(name, block) != block:
+                raise BuildError(f"{' and '.join(files)} pin {name} differently")
+    wanted = runtime(extra)
+    if lacking := [name for name in wanted if name not in found]:
+        raise BuildError(f"{' and '.join(files)} do not pin {', '.join(lacking)}")
+    return [found[name] for name in wanted]
 
 
 def _download(requirements: str, python: str, glibc: int, store: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from manifests.image import wheels
 from manifests.image.contents import CONTROLLERS, NODE, TARGETS, WEB, room_left_out
 
@@ -23,3 +25,12 @@ def test_only_its_image_has_the_packages_of_the_extra() -> None:
     assert plain < page
     assert {"nicegui", "uvicorn", "websockets", "fastapi"} <= page - plain
     assert not {"playwright", "pytest", "muslin"} & page
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_each_package_of_an_image_is_pinned_once(target: str) -> None:
+    """One that the page needs as well as an extra of the others stands in both files."""
+    extra = TARGETS[target].extra
+    names = [block.partition("==")[0] for block in wheels.pins(extra)]
+    assert names == wheels.runtime(extra)
+    assert all(" --hash=sha256:" in block for block in wheels.pins(extra))
