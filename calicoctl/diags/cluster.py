@@ -22,6 +22,7 @@ from calicoctl.diags.redact import Redactor
 from calicoctl.session import Options
 from libcalico import apiconfig
 from libcalico.errors import MuslinError
+from libcalico.process.progress import Progress
 
 NAMESPACES = ("kube-system", "calico-system", "calico-apiserver", "tigera-operator")
 COMPONENTS = (
@@ -116,7 +117,7 @@ def _place(pod: Pod, focus: Sequence[str]) -> int:
     return focus.index(node) if node in focus else len(focus)
 
 
-async def collect(settings: DiagsSettings) -> Done:
+async def collect(settings: DiagsSettings, progress: Progress) -> Done:
     """Write the archive. Raises `MuslinError` when it cannot be written or nothing was found."""
     notes: list[str] = []
     config, why = _configuration(settings.options)
@@ -138,7 +139,7 @@ async def collect(settings: DiagsSettings) -> Done:
             archive.missing("kubernetes", NO_KUBECTL)
             notes.append(NO_KUBECTL)
         else:
-            notes += await _kubernetes(archive, settings, config)
+            notes += await _kubernetes(archive, settings, config, progress)
         if config is None:
             archive.missing("datastore", why)
             answered = False
@@ -147,6 +148,7 @@ async def collect(settings: DiagsSettings) -> Done:
             archive.missing("datastore", why)
             answered = False
         else:
+            progress.begin("reading the datastore")
             answered = await store.add(archive, config)
             why = next((text for _, text in archive.errors()[::-1]), "") if not answered else ""
         if not answered:
@@ -168,7 +170,10 @@ def _configuration(options: Options) -> tuple[apiconfig.DatastoreConfig | None, 
 
 
 async def _kubernetes(
-    archive: Archive, settings: DiagsSettings, config: apiconfig.DatastoreConfig | None
+    archive: Archive,
+    settings: DiagsSettings,
+    config: apiconfig.DatastoreConfig | None,
+    progress: Progress,
 ) -> list[str]:
     """What kubectl tells; returns what there is to note."""
     head = ["kubectl"]
@@ -181,7 +186,9 @@ async def _kubernetes(
 
     async def ask(*words: str) -> programs.Output:
         async with turn:
-            return await programs.run([*head, *words], LIMIT)
+            output = await programs.run([*head, *words], LIMIT)
+        progress.done += 1
+        return output
 
     first = await ask("version", "-o", "json")
     if first.error:
@@ -195,14 +202,16 @@ async def _kubernetes(
     resources = await ask("api-resources", "--api-group=crd.projectcalico.org", "-o", "name")
     for resource in resources.text.split():
         commands[f"kubernetes/crds/{resource}.json"] = ("get", resource, "-A", "-o", "json")
+    progress.begin("asking kubectl", len(commands))
     outputs = await asyncio.gather(*(ask(*words) for words in commands.values()))
     for (name, words), output in zip(commands.items(), outputs, strict=True):
         _put(archive, name, output, f"kubectl {' '.join(words)}")
-    await _logs(archive, settings, ask)
+    await _logs(archive, settings, ask, progress)
     return []
 
 
-async def _logs(archive: Archive, settings: DiagsSettings, ask: Ask) -> None:
+async def _logs(archive: Archive, settings: DiagsSettings, ask: Ask, progress: Progress) -> None:
+    progress.begin("reading the pods' logs")
     listed = await ask(
         "get", "pods", "-A", "-l", f"k8s-app in ({','.join(COMPONENTS)})", "-o", "json"
     )
@@ -218,6 +227,7 @@ async def _logs(archive: Archive, settings: DiagsSettings, ask: Ask) -> None:
             words.append(f"--since={settings.since}")
         commands[f"logs/{namespace}/{name}.log"] = words
         commands[f"logs/{namespace}/{name}.previous.log"] = [*words, "--previous"]
+    progress.done, progress.total = 0, len(commands)
     outputs = await asyncio.gather(*(ask(*words) for words in commands.values()))
     for (name, words), output in zip(commands.items(), outputs, strict=True):
         _put(archive, name, output, f"kubectl {' '.join(words)}")
@@ -233,7 +243,8 @@ def _put(archive: Archive, name: str, output: programs.Output, source: str) -> N
 
 def run(settings: DiagsSettings) -> None:
     """Collect, and say what is missing and where it lies."""
-    done = asyncio.run(collect(settings))
+    with Progress("cluster diags") as progress:
+        done = asyncio.run(collect(settings, progress))
     for note in done.notes:
         print(f"WARNING: {note}", file=sys.stderr)
     if done.folder is not None:

@@ -23,6 +23,7 @@ from calicoctl.node import program, report
 from libcalico import apiconfig
 from libcalico.errors import MuslinError
 from libcalico.process import paths
+from libcalico.process.progress import Progress
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "system/date": ("date", "-Ins"),
@@ -65,7 +66,9 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
 AT_ONCE = 4
 
 
-async def collect(log_dir: Path, config_file: str | None, output: Path | None) -> Archive:
+async def collect(
+    log_dir: Path, config_file: str | None, output: Path | None, progress: Progress
+) -> Archive:
     """Write the archive; returns it finished. Raises `MuslinError` when it cannot be written."""
     node = _node_name()
     name = f"diags-{node}-{stamp()}"
@@ -78,11 +81,13 @@ async def collect(log_dir: Path, config_file: str | None, output: Path | None) -
         output or Path(tempfile.mkdtemp(prefix="calico-")) / f"{name}.tar.gz", name, redactor
     )
     try:
-        await _programs(archive)
+        await _programs(archive, progress)
+        progress.begin("reading files")
         _files(archive, log_dir, config_file, environs)
         if config is None:
             archive.missing("datastore", config_error)
         else:
+            progress.begin("reading the datastore")
             await store.add(archive, config)
         archive.finish({"node": node, "version": versions.CALICO, "time": stamp()})
     except BaseException:
@@ -126,7 +131,7 @@ def _inside(folder: Path) -> list[Path]:
         return []
 
 
-async def _programs(archive: Archive) -> None:
+async def _programs(archive: Archive, progress: Progress) -> None:
     turn = asyncio.Semaphore(AT_ONCE)
     calico_node = program.find()
     commands = dict(COMMANDS)
@@ -135,8 +140,11 @@ async def _programs(archive: Archive) -> None:
 
     async def one(words: tuple[str, ...]) -> programs.Output:
         async with turn:
-            return await programs.run(words)
+            output = await programs.run(words)
+        progress.done += 1
+        return output
 
+    progress.begin("running programs", len(commands))
     outputs = await asyncio.gather(*(one(words) for words in commands.values()))
     for (name, words), output in zip(commands.items(), outputs, strict=True):
         source = " ".join(words)
@@ -173,7 +181,9 @@ def _files(
 
 def run(log_dir: str, config_file: str | None, output: str | None) -> None:
     """Collect and say where it lies."""
-    archive = asyncio.run(collect(Path(log_dir), config_file, Path(output) if output else None))
+    file = Path(output) if output else None
+    with Progress("node diags") as progress:
+        archive = asyncio.run(collect(Path(log_dir), config_file, file, progress))
     for name, why in archive.errors():
         if name == "datastore":
             print(f"WARNING: the datastore is not in it: {why}", file=sys.stderr)

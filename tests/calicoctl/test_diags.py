@@ -9,13 +9,16 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Iterator
+from copy import copy
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from calicoctl.main import run
 from calicoctl.node import program
 from libcalico.process import paths, status_file
+from libcalico.process.progress import Progress
 from tests.support.etcd import Etcd
 
 CANARIES = {
@@ -208,6 +211,44 @@ def test_a_support_bundle_of_the_cluster(
     assert "--since=2h" in kubectl.read_text()
     assert "secrets" not in kubectl.read_text()
     assert json.loads(found["datastore/bgppeers.json"])["count"] == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "phases"),
+    [
+        (["node", "diags"], ["running programs", "reading files", "reading the datastore"]),
+        (
+            ["cluster", "diags"],
+            ["asking kubectl", "reading the pods' logs", "reading the datastore"],
+        ),
+    ],
+)
+def test_what_takes_long_is_told(
+    machine: Path,
+    kubectl: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    phases: list[str],
+) -> None:
+    """Each phase with a count of programs, and as many of them done in the end."""
+    told: list[Progress] = []
+
+    class Kept(Progress):
+        def begin(self, phase: str, total: int = 0) -> None:
+            told.append(copy(self))
+            super().begin(phase, total)
+
+        def __exit__(self, *why: Any) -> None:
+            told.append(copy(self))
+            super().__exit__(*why)
+
+    module = "calicoctl.node.diags" if words[0] == "node" else "calicoctl.diags.cluster"
+    monkeypatch.setattr(f"{module}.Progress", Kept)
+    assert run([*words, "--output", str(machine / "told.tar.gz")]) == 0
+    assert [one.phase for one in told[1:]] == phases
+    counted = [one for one in told if one.total]
+    assert counted
+    assert all(one.done == one.total for one in counted)
 
 
 def test_without_kubectl_it_says_so(
