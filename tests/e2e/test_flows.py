@@ -117,7 +117,6 @@ def test_what_was_sent_is_listed_with_the_rule_that_decided(
     assert row.endswith("CalicoNetworkPolicy default/door, ingress[1]")
 
 
-@pytest.mark.promise("F-98")
 def test_nodes_answer_for_themselves(watched: Lab, ends: dict[str, Pod]) -> None:
     def both() -> bool:
         said = watched.nodes[0].run(
