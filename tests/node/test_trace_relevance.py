@@ -68,3 +68,15 @@ def test_where_only_the_translated_packet_comes_first_packets_count() -> None:
     assert not relevance.concerns(Head("10.0.0.2", "192.0.2.1", 6, 80, 40000, "ACK", same="a"))
     assert relevance.concerns(first)
     assert relevance.concerns(Head("10.0.0.2", "192.0.2.1", 6, 80, 40000, "ACK", same="b"))
+
+
+def test_a_connection_that_was_open_before_is_no_attempt() -> None:
+    """What is still under way of it would be taken for the answer to a new one."""
+    relevance = Relevance(ASKED)
+    last = Head("10.0.0.2", "10.0.0.1", 6, 80, 999, "FIN+ACK", same="6:FIN+ACK:1")
+    receipt = Head("10.0.0.1", "10.0.0.2", 6, 999, 80, "ACK", same="6:ACK:1")
+    reset = Head("192.0.2.1", "10.0.0.1", 1, inner=msgspec.structs.replace(receipt, flags=""))
+    assert not any(relevance.concerns(head) for head in (last, receipt, reset))
+    assert relevance.concerns(msgspec.structs.replace(SYN, flags="SYN"))
+    assert relevance.concerns(msgspec.structs.replace(ANSWER, flags="SYN+ACK"))
+    assert not relevance.concerns(receipt)
