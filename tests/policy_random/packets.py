@@ -17,7 +17,6 @@ from lab import cluster
 from lab import pods as lab_pods
 from lab.cluster import Lab
 from lab.machine import FAST_PYTHON, Machine
-from libcalico import names
 from libcalico.process import paths
 from tests.policy_random.generator import API, Pod, World, pod_places
 from tests.policy_random.oracle import Flow, Oracle
@@ -104,6 +103,13 @@ def both_families(lab: Lab) -> None:
         file.write_text(json.dumps(config))
 
 
+def endpoints_of(lab: Lab) -> dict[str, Document]:
+    """The endpoint of each pod, by namespace/name."""
+    command = ["calicoctl", "get", "workloadendpoints", "--all-namespaces", "-o", "yaml"]
+    found = yaml.safe_load(lab.nodes[0].run(command, timeout=HANG).stdout)["items"]
+    return {f"{each['metadata']['namespace']}/{each['spec']['pod']}": each for each in found}
+
+
 def start_agent(lab: Lab, made: lab_pods.Pod) -> Agent:
     """The agent of a pod, ready."""
     machine = lab.machine(made.node)
@@ -137,16 +143,12 @@ def packet_lab(
     agents: dict[str, Agent] = {}
     try:
         both_families(lab)
-        endpoints: dict[str, Document] = {}
         for namespace, pod_name, node in pod_places(nodes):
             made = lab_pods.add(lab, pod_name, node, namespace=namespace)
             agents[made.title] = start_agent(lab, made)
-            wep = names.workload_endpoint_name(node, "k8s", pod_name, "eth0")
-            command = ["calicoctl", "get", "workloadendpoint", wep, "-n", namespace, "-o", "yaml"]
-            endpoints[made.title] = yaml.safe_load(lab.nodes[0].run(command).stdout)
         for agent in agents.values():
             assert agent.read() == "ready"
-        yield PacketLab(agents, lab, endpoints)
+        yield PacketLab(agents, lab, endpoints_of(lab))
     finally:
         for agent in agents.values():
             agent.end()
