@@ -43,7 +43,7 @@ ENVIRONMENT = {
 }
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def pool(small: Lab) -> None:
     """A good pool, and the profiles of the namespace that all pods here are in."""
     namespaces.ensure(small, "default")
@@ -52,14 +52,20 @@ def pool(small: Lab) -> None:
 
 
 @pytest.fixture(autouse=True)
-def nothing_left(small: Lab) -> Iterator[None]:
-    """After each test: no interface, namespace, endpoint, handle, address of a pod.
-
-    The record of an ADD whose outcome nobody knows stays some seconds longer, on purpose: a late
-    commit would be taken back by it (CNI-19). Then it is gone, too.
-    """
+def nothing_left(small: Lab, no_record_left: None) -> Iterator[None]:
+    """After each test: no interface, namespace, endpoint, handle, address of a pod."""
     yield
     proc.wait_until(lambda: leftovers(small) == [], "no partial state", timeout=HANG)
+
+
+@pytest.fixture(scope="module")
+def no_record_left(small: Lab) -> Iterator[None]:
+    """After all: no record of an ADD whose outcome nobody knows.
+
+    It stays some seconds longer than its ADD, on purpose: a late commit would be taken back by it
+    (CNI-19).
+    """
+    yield
     proc.wait_until(
         lambda: records(small) == [], "no record of an ADD", timeout=LATE_SECONDS + HANG
     )
