@@ -192,11 +192,15 @@ async def test_a_node_that_comes_again_takes_its_own_place() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_node_attends_again_after_the_aggregator_restarted() -> None:
+async def test_a_node_attends_again_after_the_aggregator_restarted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from flows.server import process
     from flows.server.process import Process
     from flows.server.settings import Settings
     from tests.flows.running import Clock
 
+    monkeypatch.setattr(process, "PARTING", 0.0)  # the node's stream does not end by itself
     async with aggregator() as running, attending(running, "n1", {"echo": echo}) as attendance:
         await running.process.stop()
         await until(lambda: attendance.trouble, "the node has noticed")
