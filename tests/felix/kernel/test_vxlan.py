@@ -30,6 +30,7 @@ THEIR_BLOCK, THEIR_BLOCK6 = "10.65.1.0/26", "fd65::40/122"
 OURS = {4: ("10.99.7.1", "10.65.0.0"), 6: ("2001:db8:7::1", "fd65::2")}
 THEIRS = {4: ("10.99.7.2", "10.65.1.0"), 6: ("2001:db8:7::2", "fd65::41")}
 THEIR_POD = {4: "10.65.1.1", 6: "fd65::43"}
+HASTY = "hasty"
 DEVICE = {4: "vxlan.calico", 6: "vxlan-v6.calico"}
 BLOCKS = {4: THEIR_BLOCK, 6: THEIR_BLOCK6}
 
@@ -46,6 +47,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         world.put_block(THEIR_BLOCK6, OTHER)
         become_a_node(world)
         world.add_pod("a", "calia", "10.65.0.1", "fd65::1")
+        world.program = ("tests.felix.hasty_tunnels", str(world.folder / HASTY))
         world.start_felix(
             FELIX_ROUTEREFRESHINTERVAL="600", FELIX_DEFAULTENDPOINTTOHOSTACTION="ACCEPT"
         )
@@ -56,6 +58,15 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 def set_pools(world: World, mode: str, **more: Any) -> None:
     for name, cidr in (("v4", POOL), ("v6", POOL6)):
         world.put("ippools", name, "IPPool", {"cidr": cidr, "vxlanMode": mode, **more})
+
+
+@pytest.fixture
+def hasty(world: World) -> Iterator[None]:
+    """A device that is not needed goes soon."""
+    file = world.folder / HASTY
+    file.touch()
+    yield
+    file.unlink()
 
 
 def set_config(world: World, spec: dict[str, Any]) -> None:
@@ -251,6 +262,7 @@ def test_a_device_that_was_made_otherwise_is_replaced(world: World) -> None:
 
 
 @pytest.mark.promise("F-62", "M-147", "M-149", "F-60")
+@pytest.mark.usefixtures("hasty")
 def test_the_mode_changes_live(world: World) -> None:
     """Neighbours are spared with CrossSubnet; nothing is left of it with Never."""
     wait_for(lambda: stands(world, 4))
@@ -274,6 +286,7 @@ def test_the_mode_changes_live(world: World) -> None:
 
 
 @pytest.mark.promise("F-60")
+@pytest.mark.usefixtures("hasty")
 def test_the_door_is_open_as_long_as_the_device_is_there(world: World) -> None:
     """From the first rule to the last: no device without rules, and no rules on without it."""
     wait_for(lambda: stands(world, 4))
