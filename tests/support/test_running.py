@@ -67,6 +67,15 @@ def test_long_groups_come_first() -> None:
     assert sorted(names, key=spread.rank) == names[::-1]
 
 
+def test_every_group_that_is_named_for_its_length_is_one() -> None:
+    """A file that was renamed would lose its place unseen; one that stands twice has two."""
+    worlds = set(spread._SESSION_WORLDS.values())
+    for name in spread._LONGEST:
+        bare = re.sub(" (nft|nftables|legacy)$", "", name)
+        assert bare in worlds or (tiers.ROOT / bare).is_file(), name
+    assert len(set(spread._LONGEST)) == len(spread._LONGEST)
+
+
 def test_every_case_meets_one_back_end_in_turns() -> None:
     a, b = "a_room/test_a.py", "a_room/test_b.py"
     backends = ("nft", "legacy", "nftables")
