@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from libcalico.datastore.etcd.connection import Connection
 from libcalico.errors import DatastoreUnavailable, InvalidValue
 from node.start import startup
 from node.start.node_object import register
@@ -141,7 +142,9 @@ def test_a_store_that_stops_to_answer_half_way_is_waited_for(
             return await register(*arguments)
         etcd_inside.pause()
         try:
-            await register(*arguments)
+            with monkeypatch.context() as hurry:
+                hurry.setattr(Connection, "timeout", 1.0)  # no answer comes
+                await register(*arguments)
         except DatastoreUnavailable:
             doubts += 1
             raise
