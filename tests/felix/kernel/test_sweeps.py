@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from felix.dataplane.rules.removal_timing import DELAY
+from felix.dataplane.rules.removal_timing import DELAY, LATER
 from tests.felix.kernel.test_policy_in_force import saved
 from tests.felix.world import World
 from tests.support.patience import wait_for
@@ -69,6 +70,7 @@ def test_what_left_goes_behind_another_pod_where_it_is_never_quiet(world: World)
     with never_quiet(world):
         world.node.run("ip", "link", "del", "cali2old")
         world.delete_endpoint("old")
+        time.sleep(2 * LATER)  # behind a pod that comes earlier it does not go
         world.add_pod("new", "cali2new", "10.65.0.23")
         wait_for(lambda: not chains(world, "cali2old"))
         # Whoever stirs may have been too slow: then the quiet moment came before the new pod.
