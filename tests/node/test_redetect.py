@@ -127,19 +127,29 @@ async def test_a_node_that_another_machine_has_taken_over_is_not_taken_back(
 
 @pytest.mark.asyncio
 async def test_a_change_that_does_not_last_is_not_stored(
-    etcd: Etcd, machine: Namespace, caplog: pytest.LogCaptureFixture
+    etcd: Etcd,
+    machine: Namespace,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     caplog.set_level(logging.INFO)
     async with watching(etcd) as watcher:
         revision = etcd.revision()
-        watcher._confirm = 5.0  # there is time to change it back, also on a busy machine
+        look, restored = watcher._moved, asyncio.Event()
+
+        async def moved(stored: Any) -> Any:
+            if "now it would be 10.99.1.1/25" in caplog.text:  # the second look
+                await restored.wait()
+            return await look(stored)
+
+        monkeypatch.setattr(watcher, "_moved", moved)
         machine.run("ip", "address", "replace", "10.99.1.1/25", "dev", "eth0")
         machine.run("ip", "address", "delete", "10.99.1.1/24", "dev", "eth0")
         await until(lambda: "now it would be 10.99.1.1/25" in caplog.text)
         machine.run("ip", "address", "add", "10.99.1.1/24", "dev", "eth0")
         machine.run("ip", "address", "delete", "10.99.1.1/25", "dev", "eth0")
+        restored.set()
         await until(lambda: "changed again" in caplog.text)
-        watcher._confirm = CONFIRM
         await until(lambda: watcher.looked >= 3)
         assert (etcd.revision(), watcher.changed) == (revision, 0)
 
