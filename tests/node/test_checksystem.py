@@ -80,13 +80,28 @@ def pair() -> Iterator[tuple[Namespace, Namespace]]:
         yield a, b
 
 
+SILENCE = 0.5
+"""Seconds for an answer that cannot come."""
 PEER = [OtherNode(name="node2", ipv4="10.99.2.1/24")]
 
 
-def ask(space: Namespace, size: int, timeout: float = HANG) -> Probe:
-    """`timeout`: for an answer. Only where one does not come it is waited for in full."""
+def ask(
+    space: Namespace, size: int, *, small: float = HANG, full: float = HANG, bgp: float = HANG
+) -> Probe:
+    """`small`, `full`, `bgp`: seconds for an answer; where none comes they pass, for each try."""
+    echo, connect = probes.echo, probes.connect
     with space.entered(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(probes, "TIMEOUT", timeout)
+
+        def echoed(address: str, octets: int) -> str:
+            patch.setattr(probes, "TIMEOUT", small if octets == probes.SMALL else full)
+            return echo(address, octets)
+
+        def connected(address: str, port: int) -> str:
+            patch.setattr(probes, "TIMEOUT", bgp)
+            return connect(address, port)
+
+        patch.setattr(probes, "echo", echoed)
+        patch.setattr(probes, "connect", connected)
         return asyncio.run(probes.probe(PEER, {4: size}, bgp=True))[0]
 
 
@@ -99,16 +114,16 @@ def test_a_path_that_loses_large_packets_is_found(pair: tuple[Namespace, Namespa
     # The far side's interface is narrow, and nobody is told.
     b.run("ip", "link", "set", "eth0", "mtu", "1400")
     b.run("iptables", "-A", "INPUT", "-m", "length", "--length", "1401:", "-j", "DROP")
-    found = ask(a, 1500, 5.0)
+    found = ask(a, 1500, full=SILENCE)
     assert (found.small, found.full) == ("answer", "silent")
     # Its own interface is narrow: the kernel itself refuses.
     a.run("ip", "link", "set", "eth0", "mtu", "1400")
     assert ask(a, 1500).full.startswith("too big for this machine")
     assert ask(a, 1400).full == "answer"
     b.run("iptables", "-A", "INPUT", "-p", "tcp", "--dport", "179", "-j", "DROP")
-    assert ask(a, 1400, 1.0).bgp == "filtered"
+    assert ask(a, 1400, bgp=SILENCE).bgp == "filtered"
     b.run("ip", "link", "set", "eth0", "down")
-    assert ask(a, 1400, 1.0).small in ("silent", "no route")
+    assert ask(a, 1400, small=SILENCE, bgp=SILENCE).small in ("silent", "no route")
 
 
 @pytest.mark.promise("F-105")
