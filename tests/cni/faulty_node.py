@@ -38,6 +38,8 @@ from tests.support.patience import HANG, until
 
 WAITING = WAITS
 PATIENCE = HANG
+SOON_CERTAIN = {"LATE_SECONDS": "5"}
+"""An etcd that was killed carries nothing out late, and one that lives is not cut off."""
 
 
 @dataclass
@@ -102,7 +104,8 @@ def faulty_node(folder: Path) -> Iterator[Stage]:
         felix = start_felix(node)
         settings = changed(node.settings, felix_socket=felix.socket, release_seconds=3.0)
         try:
-            with supervised(settings, node.etcd.endpoint, folder / "cni.log") as daemon:
+            log = folder / "cni.log"
+            with supervised(settings, node.etcd.endpoint, log, SOON_CERTAIN) as daemon:
                 stage = Stage(node, felix, daemon, {})
                 asyncio.run(warm(stage))
                 yield stage

@@ -6,6 +6,9 @@ The supervisor forks the daemon and forks the next one when that was killed, as 
 without the second that imports take. On stdin come traps, one a line: VERB INSTANT VICTIM, where
 INSTANT is `before:PLACE` or `after:PLACE` and VICTIM `daemon`, `executable` (the one that calls)
 or a process id. On stdout: `ready PID` of each daemon, `armed`, `sprung`. The end of stdin ends it.
+
+Its daemons look at what they remember each half second. `LATE_SECONDS` in the environment says how
+long the record of an ADD stays that may yet be carried out.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from typing import Any
 
 import msgspec
 
+from cni.node import del_queue
 from cni.node.daemon_context import Settings
 from cni.node.felix_client import FelixClient
 from cni.pods.pod_sources import PodSources
@@ -178,6 +182,8 @@ def main() -> None:
         sys.argv[1], type=Settings, dec_hook=lambda kind, text: kind(text)
     )
     set_up()
+    del_queue.RESCAN_SECONDS = 0.5
+    del_queue.LATE_SECONDS = float(os.environ.get("LATE_SECONDS", del_queue.LATE_SECONDS))
     while True:
         pid = os.fork()
         if pid == 0:
