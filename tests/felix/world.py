@@ -8,6 +8,7 @@ Objects are written with etcdctl, so nothing of ours vouches for itself. Pods ar
 
 from __future__ import annotations
 
+import http.client
 import os
 import signal
 import subprocess
@@ -122,16 +123,19 @@ class World:
 
     def get(self, path: str, port: int = HEALTH_PORT) -> tuple[int, str]:
         """Status and body of a page of felix's; 0 when nobody listens."""
-        code = (
-            "import sys,urllib.request,urllib.error\n"
-            "try: r=urllib.request.urlopen(sys.argv[1],timeout=60); print(r.status); "
-            "print(r.read().decode())\n"
-            "except urllib.error.HTTPError as e: print(e.code); print(e.read().decode())\n"
-            "except OSError as e: print(0); print(e)\n"
-        )
-        out = self.node.run(sys.executable, "-c", code, f"http://127.0.0.1:{port}{path}")
-        status, _, body = out.partition("\n")
-        return int(status), body
+
+        def asked() -> tuple[int, str]:
+            link = http.client.HTTPConnection("127.0.0.1", port, timeout=HANG)
+            try:
+                link.request("GET", path)
+                answer = link.getresponse()
+                return answer.status, answer.read().decode()
+            except OSError as error:
+                return 0, str(error)
+            finally:
+                link.close()
+
+        return self.node.call(asked)
 
     def ready(self) -> bool:
         """Whether readiness is 200."""
