@@ -121,9 +121,11 @@ def check_what_is_counted(world: World, backend: str) -> None:
     assert kinds.keys() == {"set", "policy", "profile", "endpoint", "host_endpoint", "interface"}
     assert float(kinds["policy"]) >= 1
     assert float(kinds["interface"]) >= 1
-    assert handed <= world.metric("felix_int_dataplane_msg_batch_size_sum")
+    wait_for(lambda: handed <= world.metric("felix_int_dataplane_msg_batch_size_sum"))
     for name in ("iface_msg_batch_size", "addr_msg_batch_size"):
         size = f"felix_int_dataplane_{name}"
+        # The last of a pod's addresses is one that its link gives itself, after a second or so.
+        wait_for(lambda size=size: world.metric(f"{size}_count"), size)  # type: ignore[misc]
         assert 1 <= world.metric(f"{size}_count") <= world.metric(f"{size}_sum")
     assert world.metric("felix_route_table_resync_seconds_count") >= 1
     (median, worst) = (
