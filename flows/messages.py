@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import IntEnum
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from flows import goldmane_pb2 as pb
@@ -141,10 +142,15 @@ def key_of(message: pb.FlowKey) -> Key:
             message.dest_service_port,
         ),
         Trace(
-            tuple(map(hit_of, message.policies.enforced_policies)),
-            tuple(map(hit_of, message.policies.pending_policies)),
+            _trace(message.policies.enforced_policies),
+            _trace(message.policies.pending_policies),
         ),
     )
+
+
+def _trace(hits: Iterable[pb.PolicyHit]) -> tuple[Hit, ...]:
+    """Hits in their order: Calico's felix before v3.32 sends them as a set has them."""
+    return tuple(sorted(map(hit_of, hits), key=attrgetter("policy_index")))
 
 
 def hit_of(message: pb.PolicyHit) -> Hit:

@@ -186,6 +186,21 @@ async def test_nodes_add_up_and_a_repetition_does_not() -> None:
 
 
 @pytest.mark.asyncio
+async def test_hits_that_come_in_any_order_are_one_trace() -> None:
+    """Calico's felix keeps the hits in a set, and before v3.32 sends them as the set has them."""
+    passed = Hit(PolicyKind.CALICO_NETWORK_POLICY, "security", "shop", "locked", Action.PASS, 0, 2)
+    allowed = Hit(PolicyKind.GLOBAL_NETWORK_POLICY, "default", "", "open", Action.ALLOW, 1, 1)
+    traces = [Trace(hits, hits) for hits in ((passed, allowed), (allowed, passed))]
+    async with aggregator() as running:
+        for node, trace in zip(("n1", "n2"), traces, strict=True):
+            await deliver(running, [flow(WEB, DB, trace=trace)], node)
+        async with Aggregator(running.place) as goldmane:
+            (one,) = (await goldmane.list(FlowQuery())).flows
+    assert one.flow.key.trace == traces[0]
+    assert one.flow.counts.packets_in == 4
+
+
+@pytest.mark.asyncio
 async def test_labels_are_those_that_all_have() -> None:
     async with aggregator() as running:
         await deliver(running, [ALLOWED])

@@ -55,9 +55,10 @@ ends_of_tier = st.builds(
     actions,
 )
 hits = st.one_of(plain_hits, ends_of_tier)
-traces = st.builds(
-    Trace, st.lists(hits, max_size=2).map(tuple), st.lists(hits, max_size=2).map(tuple)
+in_order = st.lists(hits, max_size=2).map(
+    lambda some: tuple(sorted(some, key=lambda hit: hit.policy_index))
 )
+traces = st.builds(Trace, in_order, in_order)
 services = st.one_of(st.just(Service()), st.builds(Service, _one("web", "db"), _one("shop"),
                                                    _one("", "http"), _one(80, 443)))  # fmt: skip
 keys = st.builds(
