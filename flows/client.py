@@ -33,9 +33,9 @@ from libcalico.errors import NO_DOCUMENT
 
 PATIENCE = 30.0
 """Seconds that a list, hints or statistics may take."""
-
-
 EVERYTHING = Filter()
+ENDLESS = 2**33
+"""The end of a list that has none: seconds since 1970, beyond every interval."""
 
 
 class Attendant(msgspec.Struct, frozen=True):
@@ -87,9 +87,12 @@ class Aggregator:
         return self._channel
 
     async def list(self, query: FlowQuery) -> Listing:
-        """A page of flows of the whole cluster, sorted."""
+        """A page of flows of the whole cluster, sorted; without an end also of the interval that
+        runs."""
         stub = goldmane_pb2_grpc.FlowsStub(self._opened())
         request = messages.list_message(query)
+        # Goldmane lists an interval that the end cuts, but without its time and counts.
+        request.start_time_lt = request.start_time_lt or ENDLESS
         try:
             result: pb.FlowListResult = await stub.List(request, timeout=self._patience)
         except grpc.aio.AioRpcError as problem:

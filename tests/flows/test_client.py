@@ -381,6 +381,30 @@ async def test_a_flow_without_anything_is_received_and_left_out() -> None:
     )
 
 
+class _Cutting(goldmane_pb2_grpc.FlowsServicer):  # type: ignore[misc]
+    """Lists as Goldmane does: what the end cuts has neither time nor counts."""
+
+    async def List(self, request: pb.FlowListRequest, context: object) -> pb.FlowListResult:
+        """One flow, of the interval that runs."""
+        now = flow(WEB, DB, start=NOW // 15 * 15)
+        seen = messages.flow_message(now)
+        if now.end > (request.start_time_lt or NOW + 1):
+            seen = pb.Flow(Key=seen.Key)
+        return pb.FlowListResult(flows=[pb.FlowResult(id=1, flow=seen)])
+
+
+@pytest.mark.asyncio
+async def test_a_list_without_an_end_has_the_running_interval_whole() -> None:
+    server = grpc.aio.server()
+    goldmane_pb2_grpc.add_FlowsServicer_to_server(_Cutting(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with Aggregator(Place(f"127.0.0.1:{port}")) as goldmane:
+        (one,) = (await goldmane.list(FlowQuery(start=-900))).flows
+    await server.stop(None)
+    assert (one.flow.start, one.flow.counts.packets_in) == (NOW // 15 * 15, 2)
+
+
 @pytest.mark.asyncio
 async def test_an_aggregator_that_is_not_there_is_named() -> None:
     async with Aggregator(Place("127.0.0.1:1"), patience=5) as goldmane:
