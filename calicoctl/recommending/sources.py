@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flows.query import Filter, FlowQuery, Text
+from flows.query import Filter, FlowQuery, SortBy, Text
 from flows.record import Flow
 from flows.written import read_line
 from libcalico.errors import MuslinError
@@ -52,7 +52,10 @@ async def from_aggregator(place: Place, namespace: str, seconds: int) -> list[Fl
         for chosen in (Filter(source_namespaces=name), Filter(destination_namespaces=name)):
             page = pages = 0
             while not pages or page < pages:
-                query = FlowQuery(-seconds, filter=chosen, page=page, page_size=PAGE)
+                # By name: Goldmane shuffles flows of one start, so that pages by time overlap.
+                query = FlowQuery(
+                    -seconds, 0, chosen, (SortBy.SOURCE_NAME,), page=page, page_size=PAGE
+                )
                 listing = await aggregator.list(query)
                 flows += [seen.flow for seen in listing.flows]
                 page, pages = page + 1, max(listing.pages, 1)

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
+import grpc.aio
 import pytest
 import yaml
 from msgspec.structs import replace
 
+from calicoctl.recommending import sources
 from calicoctl.recommending.sources import from_aggregator
+from flows import goldmane_pb2 as pb
+from flows import goldmane_pb2_grpc
+from flows.messages import flow_message
+from flows.place import Place
 from flows.record import PUBLIC, Action, End, EndKind, Flow, Key, Reporter
 from flows.written import line
 from tests.calicoctl.conftest import Ctl
@@ -92,6 +99,34 @@ def test_kubernetes_policies(shop: Ctl, seen: str) -> None:
     out, _ = recommended(shop, "--from", seen, "--kubernetes")
     kinds = {(d["apiVersion"], d["kind"]) for d in yaml.safe_load_all(out)}
     assert kinds == {("networking.k8s.io/v1", "NetworkPolicy")}
+
+
+class _Shuffling(goldmane_pb2_grpc.FlowsServicer):  # type: ignore[misc]
+    """Lists as Goldmane does: flows of one start in another order each time, names in order."""
+
+    async def List(self, request: pb.FlowListRequest, context: object) -> pb.FlowListResult:
+        """A page of `FLOWS`."""
+        results = [pb.FlowResult(id=n, flow=flow_message(one)) for n, one in enumerate(FLOWS)]
+        if request.sort_by and request.sort_by[0].sort_by == pb.SourceName:
+            results.sort(key=lambda one: (one.flow.Key.source_name, one.id))
+        else:
+            results = results[request.page :] + results[: request.page]
+        size = request.page_size
+        page = results[request.page * size : (request.page + 1) * size]
+        meta = pb.ListMetadata(totalPages=-(-len(results) // size), totalResults=len(results))
+        return pb.FlowListResult(meta=meta, flows=page)
+
+
+@pytest.mark.asyncio
+async def test_every_flow_is_on_one_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "PAGE", 2)
+    server = grpc.aio.server()
+    goldmane_pb2_grpc.add_FlowsServicer_to_server(_Shuffling(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    listed = await from_aggregator(Place(f"127.0.0.1:{port}"), "shop", 0)
+    await server.stop(None)
+    assert Counter(listed) == Counter([*FLOWS, *FLOWS]), "by source, and by destination"
 
 
 @pytest.mark.asyncio
