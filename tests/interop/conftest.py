@@ -1,8 +1,9 @@
-"""Calico's own programs beside ours, on one real etcd.
+"""Calico's own programs beside ours: on one real etcd, and as aggregators of flows.
 
-The tests need a folder with `calicoctl` (Calico's, v3.32) and `ipam-driver` (a small program
-around Calico's IPAM library, its protocol in docs/interop.md); the environment variable
-MUSLIN_INTEROP names it. Without it nothing here is collected.
+The tests need a folder with Calico's `calicoctl` (v3.32), `goldmane` and `whisker-backend`, and
+with `ipam-driver` and `goldmane-driver` (small programs around Calico's libraries, their protocols
+in docs/interop.md); the environment variable MUSLIN_INTEROP names it. Without it nothing here is
+collected, and a test whose program lacks is skipped.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in left_out]
 
 
-def _program(name: str) -> str:
+def program(name: str) -> str:
+    """The path of a program of the folder; the test is skipped where it is not there."""
     path = Path(os.environ[FOLDER]) / name
     if not path.exists():
         pytest.skip(f"{FOLDER} has no {name}")
@@ -49,8 +51,8 @@ def _program(name: str) -> str:
 class Theirs:
     """Calico's `calicoctl`: called like ours."""
 
-    def __init__(self, program: str, etcd: Etcd, folder: Path) -> None:
-        self._program, self._folder = program, folder
+    def __init__(self, path: str, etcd: Etcd, folder: Path) -> None:
+        self._program, self._folder = path, folder
         self.environment = {"PATH": os.environ["PATH"], "HOME": str(folder), **etcd.environment()}
 
     def __call__(self, *arguments: str, stdin: str = "") -> Done:
@@ -69,7 +71,7 @@ class Theirs:
 @pytest.fixture
 def theirs(etcd: Etcd, tmp_path: Path) -> Theirs:
     """Calico's `calicoctl` on the test's etcd."""
-    return Theirs(_program("calicoctl"), etcd, tmp_path)
+    return Theirs(program("calicoctl"), etcd, tmp_path)
 
 
 DriverMaker = Callable[[], Driver]
@@ -80,7 +82,7 @@ def drivers(etcd: Etcd, tmp_path: Path) -> Iterator[DriverMaker]:
     """Makes processes with Calico's IPAM library on the test's etcd."""
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), **etcd.environment()}
     with ExitStack() as stack:
-        yield lambda: stack.enter_context(Driver(_program("ipam-driver"), environment))
+        yield lambda: stack.enter_context(Driver(program("ipam-driver"), environment))
 
 
 @pytest.fixture

@@ -1,11 +1,11 @@
-"""Calico's IPAM library behind a pipe: one JSON command a line, one JSON answer a line."""
+"""A library of Calico's behind a pipe: one JSON command a line, one JSON answer a line."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -15,11 +15,13 @@ class Refusal(Exception):
 
 
 class Driver:
-    """A started `ipam-driver`."""
+    """A started driver."""
 
-    def __init__(self, program: str, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, program: str, environment: Mapping[str, str], arguments: Sequence[str] = ()
+    ) -> None:
         self._process = subprocess.Popen(
-            [program],
+            [program, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
