@@ -82,6 +82,10 @@ def parser() -> argparse.ArgumentParser:
         made.add_argument(
             f"--aggregator-{name}", default="", metavar="FILE", help=f"{what} for the aggregator"
         )
+    made.add_argument(
+        "--aggregator-name", default="", metavar="NAME",
+        help="the name in its certificate, if not HOST",
+    )  # fmt: skip
     return made
 
 
@@ -184,9 +188,14 @@ def check(port: int, *, encrypted: bool) -> None:
 
 def _place(given: argparse.Namespace) -> Place | None:
     """Where the aggregator is; None without `--aggregator`. Raises InvalidValue."""
-    files = (given.aggregator_ca, given.aggregator_cert, given.aggregator_key)
+    options = (
+        given.aggregator_ca,
+        given.aggregator_cert,
+        given.aggregator_key,
+        given.aggregator_name,
+    )
     if not given.aggregator:
-        if any(files):
+        if any(options):
             raise InvalidValue("--aggregator", "", "HOST:PORT belongs to its certificates")
         return None
     from flows.place import Place
@@ -194,7 +203,7 @@ def _place(given: argparse.Namespace) -> Place | None:
     host, colon, port = given.aggregator.rpartition(":")
     if not (host and colon and port.isdigit()):
         raise InvalidValue("--aggregator", given.aggregator, "HOST:PORT")
-    place = Place(given.aggregator, *files)
+    place = Place(given.aggregator, *options)
     _ = place.encrypted  # names the file that lacks
     return place
 

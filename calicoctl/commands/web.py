@@ -8,11 +8,14 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Mapping
 from typing import NoReturn
 
 import click
+from click.core import ParameterSource
 
 from calicoctl.cli import datastore_options, examples
+from calicoctl.commands.aggregator import aggregator_options
 from libcalico.errors import MuslinError
 
 PROGRAM = "calico-web"
@@ -31,28 +34,22 @@ PROGRAM = "calico-web"
     metavar="NODE=FOLDER",
     help="Status files of a node that lie elsewhere; may be repeated.",
 )
-@click.option("--aggregator", default=None, metavar="HOST:PORT", help="calico-goldmane.")
-@click.option("--aggregator-ca", default=None, metavar="FILE", help="CA of the aggregator.")
-@click.option("--aggregator-cert", default=None, metavar="FILE", help="Our certificate for it.")
-@click.option("--aggregator-key", default=None, metavar="FILE", help="The certificate's key.")
 @click.option("--token-review", is_flag=True, help="Ask for a token of Kubernetes.")
 @click.option("--tls-cert", default=None, metavar="FILE", help="Certificate to serve with.")
 @click.option("--tls-key", default=None, metavar="FILE", help="The certificate's key.")
+@aggregator_options
 @datastore_options
 def web(
     port: int | None,
     listen: str | None,
     status: tuple[str, ...],
-    aggregator: str | None,
-    aggregator_ca: str | None,
-    aggregator_cert: str | None,
-    aggregator_key: str | None,
     token_review: bool,
     tls_cert: str | None,
     tls_key: str | None,
     config: str | None,
     context: str,
     allow_version_mismatch: bool,
+    **place: str | None,
 ) -> None:
     """Show the network in a browser: map, flows, policy, addresses, pods' starts and health.
 
@@ -65,10 +62,7 @@ def web(
         ("--context", context or None),
         ("--port", port),
         ("--listen", listen),
-        ("--aggregator", aggregator),
-        ("--aggregator-ca", aggregator_ca),
-        ("--aggregator-cert", aggregator_cert),
-        ("--aggregator-key", aggregator_key),
+        *((f"--{name.replace('_', '-')}", value) for name, value in _named(place).items()),
         ("--tls-cert", tls_cert),
         ("--tls-key", tls_key),
     ):
@@ -81,6 +75,18 @@ def web(
     ):
         arguments += [flag] if requested else []
     _replace_us(arguments)
+
+
+def _named(place: Mapping[str, str | None]) -> Mapping[str, str | None]:
+    """What names the aggregator; without an address nothing that the environment alone says."""
+    if place["aggregator"]:
+        return place
+    source = click.get_current_context().get_parameter_source
+    return {
+        name: value
+        for name, value in place.items()
+        if source(name) is not ParameterSource.ENVIRONMENT
+    }
 
 
 def _replace_us(arguments: list[str]) -> NoReturn:

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from flows.place import Place
 from tests.calicoctl.conftest import Ctl, ctl
 from tests.support.etcd import Etcd
 from tests.web import world
 from tests.web.browser import environment, serving
-from web.main import main
+from web.main import _place, main, parser
 
 __all__ = ["ctl"]
 
@@ -44,6 +45,21 @@ def test_calicoctl_hands_its_options_on(ctl: Ctl, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("calicoctl.commands.web.os.execv", lambda _, words: run.append(words))
     ctl("web", "--port", "0", "--status", "n1=/x", "-c", "/y", "--aggregator", "a:1")
     assert run == [["calico-web", "--config=/y", "--port=0", "--aggregator=a:1", "--status=n1=/x"]]
+
+
+def test_the_aggregator_is_named_as_for_other_commands(
+    ctl: Ctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run: list[list[str]] = []
+    monkeypatch.setattr("calicoctl.commands.web.os.execv", lambda _, words: run.append(words))
+    for name in ("CA", "CERT", "KEY"):
+        monkeypatch.setenv(f"GOLDMANE_{name}_FILE", f"/{name}")
+    ctl("web")
+    assert run.pop() == ["calico-web"]
+    monkeypatch.setenv("GOLDMANE_ADDRESS", "127.0.0.1:7443")
+    ctl("web", "--aggregator-name", "goldmane")
+    given = parser().parse_args(run[0][1:])
+    assert _place(given) == Place("127.0.0.1:7443", "/CA", "/CERT", "/KEY", "goldmane")
 
 
 def test_without_the_program_it_says_how_to_get_it(
