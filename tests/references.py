@@ -1,4 +1,4 @@
-"""Citations lead somewhere: to a heading of a page in `docs`, or to a public document.
+"""Citations and links lead somewhere: to a heading of a page, or to a public document.
 
 A docstring or comment names its source as `Source: docs/reference/cni.md#add`, an RFC, an address
 of the web or one of the documents of `PUBLIC`. A second heading of the same page may follow as
@@ -7,6 +7,7 @@ of the web or one of the documents of `PUBLIC`. A second heading of the same pag
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Mapping, Set
 
@@ -28,6 +29,8 @@ _ELSEWHERE = re.compile(
     re.IGNORECASE,
 )
 _PAGE = re.compile(r"\bdocs/[\w/.-]+\.md(?:#[\w-]+(?:, #[\w-]+)*)?")
+_LINK = re.compile(r"\]\(([^()\s:]*?)(?:#([^()\s]*))?\)")
+_CODE_OF_A_PAGE = re.compile(r"^```.*?^```|`[^`]+`", re.DOTALL | re.MULTILINE)
 _SOURCE = re.compile(
     r"(?:^[ \t]*(?:#|\*)?[ \t]*|\"\"\"|[.;)] )Sources?: (.*?)"
     r"(?:\bTested in\b|\n *\n|\"\"\"|\*/|\Z)",
@@ -41,6 +44,10 @@ def problems(files: Mapping[str, str]) -> list[str]:
     found: list[str] = []
     for file, text in files.items():
         flat = _paragraphs(text)
+        if file.endswith(".md"):
+            found += [
+                f"{file}: no page or heading: {link}" for link in _astray(file, text, headings)
+            ]
         for match in _ELSEWHERE.finditer(flat):
             found.append(f"{file}: {match[0]!r} is a document outside of this repository")
         if file.endswith(_CODE):
@@ -68,6 +75,20 @@ def _lost(text: str, headings: Mapping[str, Set[str]]) -> list[str]:
             continue
         wanted = names.split(", #") if names else []
         found += [f"{page}#{name}" for name in wanted if name not in headings[page]]
+    return found
+
+
+def _astray(file: str, page: str, headings: Mapping[str, Set[str]]) -> list[str]:
+    """The links of a page to pages and headings that are not there. Other files do not count."""
+    found: list[str] = []
+    for match in _LINK.finditer(_CODE_OF_A_PAGE.sub("", page)):
+        target, anchor = match[1], match[2]
+        place = posixpath.normpath(posixpath.join(posixpath.dirname(file), target))
+        named = place if target else file
+        if named.endswith(".md") and (
+            named not in headings or (anchor and anchor not in headings[named])
+        ):
+            found.append(match[0][2:-1])
     return found
 
 

@@ -1,4 +1,4 @@
-"""Every command shows in `--help` how it is typed, and what it shows there can be typed."""
+"""Every command shows in `--help` how it is typed, and what it and the pages show can be typed."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import click
 import pytest
 
 from calicoctl.cli import calicoctl
+from tests import listed, prose
 
 TYPED = re.compile(r"\bcalicoctl (?:[^|&>)'\"]|'[^']*'|\"[^\"]*\")+")
 
@@ -68,3 +69,62 @@ def test_an_example_with_a_flag_that_is_not_there_is_found() -> None:
     for wrong in ("get nodes --no-such-flag", "no-such-command", "node bgp plan --out x"):
         with pytest.raises(click.UsageError):
             parsed(shlex.split(wrong))
+
+
+SPANS = re.compile(r"^```.*?^```|^ {4}.*?$|`[^`]+`", re.MULTILINE | re.DOTALL)
+NAMED = re.compile(r"(?<![\w/.-])calicoctl ([^|;&<>#`()]+)")
+
+
+def named(page: str) -> Iterator[list[str]]:
+    """The words behind `calicoctl` in the code of a page, placeholders such as FILE among them."""
+    for span in SPANS.findall(page.replace("\\\n", " ")):
+        text = span if span.startswith(("```", "    ")) else " ".join(span.split())
+        for line in text.splitlines():
+            for typed in NAMED.findall(line):
+                yield re.sub(r"[\[\]'\"]", "", typed).split()
+
+
+def refused(words: list[str]) -> str:
+    """The first word that is no command and no option where it stands; empty: there is none."""
+    context = calicoctl.make_context("calicoctl", [], resilient_parsing=True)
+    command: click.Command = calicoctl
+    of_a_flag = False
+    for word in words:
+        if of_a_flag:
+            of_a_flag = False
+        elif word.startswith("--") and len(word) > 2:
+            flag, equals, _ = word.partition("=")
+            known = {
+                name: one for one in command.params for name in (*one.opts, *one.secondary_opts)
+            }
+            if flag not in known and flag != "--help":
+                return f"{context.command_path}: {flag}"
+            one = known.get(flag)
+            of_a_flag = not equals and isinstance(one, click.Option) and not one.is_flag
+        elif isinstance(command, click.Group) and not word.startswith("-"):
+            # `explain SRC DST` is `explain flow SRC DST`.
+            below = command.get_command(context, word) or command.get_command(context, "flow")
+            if below is None:
+                return f"{context.command_path}: {word}" if word.islower() else ""
+            command = below
+            context = click.Context(below, info_name=word, parent=context)
+    return ""
+
+
+def test_what_the_pages_name_can_be_typed() -> None:
+    pages = {
+        name: text for name, text in prose.pages(listed.ROOT).items() if "/design/" not in name
+    }
+    typed = [(name, words) for name, text in pages.items() for words in named(text)]
+    assert len(typed) > 150
+    assert [(name, wrong) for name, words in typed if (wrong := refused(words))] == []
+
+
+def test_a_page_with_a_flag_that_is_not_there_is_found() -> None:
+    page = (
+        "```\n$ calicoctl get nodes \\\n  --no-such-flag\n```\nand `calicoctl ipam sow [-o wide]`\n"
+    )
+    page += "\n    calicoctl status --node --no --ask=3\n"
+    assert [refused(words) for words in named(page)] == [
+        "calicoctl get: --no-such-flag", "calicoctl ipam: sow", "",
+    ]  # fmt: skip

@@ -40,6 +40,18 @@ def test_pages_and_headings_exist() -> None:
     assert found == "felix/x.py: docs/b.md does not exist"
 
 
+def test_links_of_pages_lead_to_pages_and_headings() -> None:
+    page = (
+        "[a](a.md#a-page) [b](#here) [c](../README.md) [d](https://x.y/z.md) [e](a.png)\n# Here\n"
+    )
+    pages = {**PAGES, "README.md": "[a](docs/a.md)", "docs/b.md": page}
+    assert references.problems(pages) == []
+    page = "[a](a.md#gone) [b](#gone)\n[c\nd](gone.md) `[e](gone.md)`"
+    assert references.problems({**PAGES, "docs/b.md": page}) == [
+        f"docs/b.md: no page or heading: {link}" for link in ("a.md#gone", "#gone", "gone.md")
+    ]
+
+
 def test_a_source_is_public() -> None:
     for words in ("RFC 4271", "https://example.org", "linux/if_link.h", "conformance CAL-13"):
         assert complaints(f'"""A. Source:\n{words}. Tested in x."""\n') == []
