@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import re
+
 import msgspec
 import pytest
 
@@ -10,6 +13,7 @@ from calicoctl.tracing.judging import cause_of
 from calicoctl.tracing.reasons import FUNCTIONS, REASONS
 from calicoctl.tracing.story import Story
 from libcalico.local.packet_trace import DESTINATION, DROPPED, NODE, SOURCE, Link, Route
+from tests import listed
 from tests.calicoctl.tracing_world import (
     ARRIVES,
     HOP,
@@ -209,3 +213,19 @@ def test_a_full_table_of_connections() -> None:
     assert name(two([*LEAVES[:2], drop], facts=full)) == "conntrack-full"
     roomy = msgspec.structs.replace(facts(), conntrack=(100, 65536))
     assert name(two([*LEAVES[:2], drop], facts=roomy)) == "rule"
+
+
+def test_the_page_names_every_cause_and_no_other() -> None:
+    page = (listed.ROOT / "docs/trace.md").read_text().partition("\n## Causes\n")[2]
+    told = set(re.findall(r"`([a-z-]+)`", "".join(re.findall(r"^\| (`[^|]*) \|", page, re.M))))
+    trees = [ast.parse(path.read_text()) for path in listed.files("calicoctl/tracing/*.py")]
+    nodes = [one for tree in trees for one in ast.walk(tree)]
+    made = {
+        call.args[0].value
+        for call in nodes
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)
+        if call.func.id == "Cause" and isinstance(call.args[0], ast.Constant)
+    }
+    made |= {name for name, _, _ in (*REASONS.values(), *FUNCTIONS.values())}
+    assert made <= told
+    assert told <= {one.value for one in nodes if isinstance(one, ast.Constant)}
