@@ -26,7 +26,7 @@ DATASTORE_TYPE, ETCD_ENDPOINTS, ETCD_CA_CERT_FILE, ETCD_CERT_FILE, ETCD_KEY_FILE
 The same settings, used when there is no file.
 .SH EXIT STATUS
 0 when everything was done, 1 after any error, which is told on standard error. With --exit-code,
-2 when a plan has changes, a check has problems, or a packet is denied.
+2 when a plan has changes, a check has problems, a packet is denied, or not all nodes are fine.
 """
 
 
