@@ -76,7 +76,7 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument(
         "--aggregator", default="", metavar="HOST:PORT",
-        help="calico-goldmane: flows, and the words of all nodes",
+        help="calico-goldmane: flows, and the status of all nodes",
     )  # fmt: skip
     for name, what in (("ca", "CA"), ("cert", "our certificate"), ("key", "its key")):
         made.add_argument(
