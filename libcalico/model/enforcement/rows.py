@@ -91,7 +91,7 @@ _IPAM = "as in Calico, etcd's allocator reads settings of its own: calicoctl ipa
 ROWS: dict[str, Rows] = {
     "Node": {
         **enforced("bgp: sessions and what they announce", "spec.bgp.asNumber"),
-        **enforced("bgp: sessions; felix: ways to the node", *below("spec.bgp", _ADDRESSES)),
+        **enforced("bgp: sessions; felix: routes to the node", *below("spec.bgp", _ADDRESSES)),
         **enforced("bgp: route reflection", "spec.bgp.routeReflectorClusterID"),
         **enforced(
             "felix: ends of tunnels",
@@ -195,7 +195,7 @@ ROWS: dict[str, Rows] = {
             *below("spec", "maxRestartTime numAllowedLocalASNumbers ttlSecurity reversePeering"),
             *below("spec", "keepOriginalNextHop nextHopMode password sourceAddress keepaliveTime"),
         ),
-        **enforced("bgp: the way to the peer, in the kernel by felix", "spec.reachableBy"),
+        **enforced("bgp: the route to the peer, in the kernel by felix", "spec.reachableBy"),
         **stored("there is no peering with workloads", "spec.localWorkloadSelector"),
     },
     "BGPFilter": enforced("bgp: what sessions take and tell", "spec"),
