@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from flows.record import INTERVAL
 from flows.server import settings
 from manifests import chart, variants
 from manifests.__main__ import main
@@ -127,6 +128,7 @@ def test_the_aggregator_is_there_only_where_it_is_asked_for() -> None:
     node = found["DaemonSet/calico-node"]
     variables = environment(container(node, "calico-node"))
     assert variables["FELIX_FLOWLOGSGOLDMANESERVER"] == "10.96.0.71:7443"
+    assert variables["FELIX_FLOWLOGSFLUSHINTERVAL"] == str(INTERVAL), "a bucket of the aggregator's"
     folder = mounts(container(node, "calico-node"))["goldmane-certs"]
     for name in ("CA", "CERT", "KEY"):
         assert variables[f"FELIX_TYPHA{name}FILE"].startswith(f"{folder}/")
