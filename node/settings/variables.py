@@ -163,8 +163,9 @@ VARIABLES = (
     ),
     Variable(
         "CALICO_CNI_CRI_SOCKET, CALICO_CNI_HEALTHPORT",
-        "",
-        "the CNI daemon ([ipam.md](ipam.md))",
+        "none, 9096",
+        "the CNI daemon: the runtime's socket, whose list of sandboxes says which pods are gone"
+        " ([its risk](security.md#the-pods)); its health and metrics",
         "cni.server.daemon",
     ),
     Variable(
