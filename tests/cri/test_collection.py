@@ -48,13 +48,12 @@ def test_a_pod_without_a_sandbox_is_collected_and_one_with_it_is_not(node: World
     node.runtime.ctr("images", "import", str(node.runtime.archive), namespace="default")
     runs = node.runtime.begin("run", "--cni", "--cgroup", group, image.NAME, "leak")
     wait_for(lambda: len(node.endpoints()) == 2)
-    runs.kill()
-    runs.wait()
-    kill(node.runtime.processes("leak"))
-    wait_for(lambda: not [one for one in node.left() if one.startswith("link cali")])
-    assert node.addresses() == 2
-    with node.daemon_away():
-        pass
+    with node.daemon_away():  # or a sweep of its could be faster
+        runs.kill()
+        runs.wait()
+        kill(node.runtime.processes("leak"))
+        wait_for(lambda: not [one for one in node.left() if one.startswith("link cali")])
+        assert node.addresses() == 2
     wait_for(lambda: swept(node))
     assert node.addresses() == 1
     assert node.endpoints()["held"]["containerID"] == held.id
