@@ -270,11 +270,14 @@ async def _own_attempt(
 ) -> bool:
     """Whether an attempt that is not ours came in time; then also what followed it was awaited."""
 
+    # What one node saw while another did not watch yet has no whole way.
+    earlier = [len(watch.lines) for watch in watches]
+
     def seen() -> bool:
         return any(
             isinstance(line, Packet) and line.place in (SOURCE, packet_trace.NODE)
-            for watch in watches
-            for line in watch.lines
+            for watch, known in zip(watches, earlier, strict=True)
+            for line in watch.lines[known:]
         )
 
     limit = query.bounds.seconds if query.wait is None else query.wait

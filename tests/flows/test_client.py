@@ -424,7 +424,7 @@ async def test_files_of_tls_come_together_and_must_be_there() -> None:
 async def test_a_refusal_is_told_in_the_servers_words() -> None:
     async with aggregator() as running, Aggregator(running.place) as goldmane:
         with pytest.raises(AggregatorError, match=r"start_time_gte: .* is not valid"):
-            await goldmane.list(FlowQuery(start=NOW + 100))
+            await goldmane.list(FlowQuery(start=NOW + 100, end=NOW))
 
 
 @pytest.mark.asyncio

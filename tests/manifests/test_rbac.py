@@ -48,6 +48,8 @@ SELDOM_KUBERNETES = SELDOM | {
     *(f"{who} {what} {verb}" for who in ("calico-node", "calico-kube-controllers")
       for what in ("blockaffinities", "ipamblocks") for verb in ("get", "delete")),
     "calico-node ipamhandles list",
+    "calico-node ipamhandles watch",
+    "calico-node ipamblocks watch",
     "calico-kube-controllers ipamhandles list",
     # Each of the two finds what the other made first.
     *(f"{who} {what} {verb}" for who in ("calico-node", "calico-kube-controllers")
