@@ -40,7 +40,7 @@ async def start_up(
     """Register this machine as a node; returns its name and settings.
 
     Waits for the datastore without limit, and logs that, unless WAIT_FOR_DATASTORE is false; also
-    when it stops to answer half-way.
+    when it stops answering half-way.
     Raises `MuslinError` for errors that last: wrong settings, no address, an address that another
     node has, a name under which another machine lives. `doubt` is called when the name may be
     another machine's: nothing may be done under it before this returns.

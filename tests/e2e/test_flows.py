@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Iterator
 
 import pytest
@@ -52,10 +51,11 @@ def watched() -> Iterator[Lab]:
     name = f"seen{os.getpid()}"
     lab = cluster.up(name, nodes=2, say=say)
     try:
-        path = lab.etcd.environment()["PATH"]
-        program = shutil.which("calico-goldmane", path=path) or "calico-goldmane"
-        settings = {"GOLDMANE_WITHOUT_TLS": "true", "HEALTH_ENABLED": "true"}
-        serving = lab.etcd.start([program], environment=settings, output="/var/log/goldmane.log")
+        serving = lab.etcd.start(
+            ["calico-goldmane"],
+            environment={"GOLDMANE_WITHOUT_TLS": "true"},
+            output="/var/log/goldmane.log",
+        )
         lab.etcd.wait_http(8080, "/readiness", timeout=HANG, server=serving)
         lab.nodes[0].run(["calicoctl", "apply", "-f", "-"], stdin=OBJECTS.encode())
         yield lab

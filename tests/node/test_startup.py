@@ -127,7 +127,7 @@ def test_two_nodes_at_once_make_one_cluster(etcd_inside: Etcd, environ: dict[str
     assert len(etcd_inside.keys(RESOURCES + "ippools/")) == 2
 
 
-def test_a_store_that_stops_to_answer_half_way_is_waited_for(
+def test_a_store_that_stops_answering_half_way_is_waited_for(
     etcd_inside: Etcd,
     environ: dict[str, str],
     monkeypatch: pytest.MonkeyPatch,
