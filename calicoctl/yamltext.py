@@ -44,7 +44,11 @@ _Dumper.add_representer(str, _text)
 
 
 def dump(value: object) -> str:
-    """`value` as one YAML document, with a newline at its end."""
+    """`value` as one YAML document, with a newline at its end.
+
+    Without the mark `...`, which libyaml sets behind a text that ends with empty lines: Go sets
+    none, and between the items of a list it would end the document.
+    """
     text = yaml.dump(
         value,
         Dumper=_Dumper,
@@ -53,4 +57,5 @@ def dump(value: object) -> str:
         allow_unicode=True,
         width=1 << 30,
     )
-    return str(text)
+    end = "\n...\n"
+    return f"{text.removesuffix(end)}\n" if text.endswith(end) else str(text)

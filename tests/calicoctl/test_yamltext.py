@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from calicoctl import yamltext
@@ -152,12 +152,23 @@ _STORED = st.recursive(
 
 
 @given(st.lists(_STORED, min_size=1, max_size=3))
+@example([{"\n": None}, None])
+@example([{"a": "x\n\n"}, {"a": "y"}])
 def test_many_documents_are_written_as_one_would_be(values: list[object]) -> None:
     writer = YamlWriter()
     whole = yamltext.dump(values)
     assert "".join(writer.items(values)) == whole
     # Once more, by what it remembers.
     assert "".join(writer.items(values)) == whole
+
+
+@pytest.mark.parametrize("text", ["x", "x\n", "x\n\n", "\n", "..."])
+def test_no_text_ends_the_document_before_its_end(text: str) -> None:
+    values: list[object] = [{"a": text}, {"b": text}]
+    for written in (yamltext.dump(values), "".join(YamlWriter().items(values))):
+        assert "..." not in written.splitlines()
+        assert [one.value for one in yamltext.load(written, "file")] == [values]
+    assert [one.value for one in yamltext.load(yamltext.dump(text), "file")] == [text]
 
 
 def test_long_keys_and_texts_of_several_lines_are_written_as_always() -> None:
