@@ -7,13 +7,18 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
+
+from tests.simulation.edges import CLOCKS
 
 ROOT = Path(__file__).parent.parent.parent
 FULL = bool(os.environ.get("MUSLIN_FULL_SIZE"))
 KNOWN: tuple[str, ...] = ()
 """What is being mended right now; each goes with its mend."""
+ROOMS = ("bgp", "felix", "ipam", "libcalico", "linux")
+NO_CLOCKS = {"sleep"}
 
 
 def simulate(*arguments: str) -> dict[str, Any]:
@@ -49,3 +54,17 @@ def test_one_seed_gives_one_trace() -> None:
     again = simulate("--seeds", "6", "--first", "7006", "--jobs", "1")["digests"]
     assert first
     assert again == {name: first[name] for name in again}
+
+
+def test_rooms_read_no_clock_that_is_not_simulated() -> None:
+    """A clock of the real machine makes another trace of a seed on each."""
+    simulated = {f"{name}{unit}" for name in CLOCKS for unit in ("", "_ns")}
+    read = {
+        name: path
+        for room in ROOMS
+        for path in (ROOT / room).rglob("*.py")
+        for name in re.findall(r"\btime\.(\w+)", path.read_text())
+        if hasattr(time, name)
+    }
+    assert "thread_time" in read
+    assert read.keys() - simulated - NO_CLOCKS == set(), read
