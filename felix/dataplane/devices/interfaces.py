@@ -144,5 +144,7 @@ class Interfaces:
         try:
             return sysctl.ensure(name, value)
         except KernelError as error:
-            self.failures[link.name] = str(error)
+            # One that has left meanwhile, or has another name, has no such file.
+            if error.errno != errno.ENOENT:
+                self.failures[link.name] = str(error)
             return False

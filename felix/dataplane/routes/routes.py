@@ -413,6 +413,9 @@ class RouteTable:
     ) -> None:
         for index, route in enumerate(upserts):
             if index in failed:
+                if route.oif and failed[index].errno == errno.ENODEV:
+                    # Its link has left meanwhile, and the kernel has told so: it needs nothing.
+                    continue
                 error = failed[index].error(f"write route {route.dst}")
                 outcome.failures[route.dst] = str(error)
                 continue

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -43,9 +44,9 @@ LARGE = 5 * SLICE
 """Sets of more members are read in a thread."""
 TRIES = 4
 """How often a set that cannot be written is tried anew before it is changed."""
-BUSY_TRIES = 5
-"""How often a set may still be in use when it is to go: the kernel gives a set free some moments
-after the rule that named it (nf_tables destroys rules later)."""
+BUSY_FOR = 5.0
+"""Seconds for which a set may still be in use when it is to go: the kernel gives a set free some
+moments after the rule that named it (nf_tables destroys rules later)."""
 
 _TYPES: dict[SetKind, SetType] = {
     SetKind.NETS: "hash:net",
@@ -132,7 +133,11 @@ class Sets:
     """
 
     def __init__(
-        self, families: frozenset[int], max_size: int, kernel: IPSets | NamedSets | None = None
+        self,
+        families: frozenset[int],
+        max_size: int,
+        kernel: IPSets | NamedSets | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._families = cast("tuple[Family, ...]", tuple(sorted(families)))
         self._max_size = max_size
@@ -142,7 +147,8 @@ class Sets:
         self._dirty: dict[str, None] = {}
         self._present: set[str] | None = None
         self._failed: dict[str, str] = {}
-        self._busy: dict[str, int] = {}
+        self._clock = clock
+        self._busy: dict[str, float] = {}
         self.writes = self.errors = self.calls = self.lines = self.foreign = 0
 
     def __len__(self) -> int:
@@ -412,13 +418,14 @@ class Sets:
             self._present = self._names()
             self._distrust()
         doomed = [name for name in self._present if name not in self._desired]
-        self._busy = {name: tries for name, tries in self._busy.items() if name in doomed}
+        now = self._clock()
+        self._busy = {name: since for name, since in self._busy.items() if name in doomed}
         for name in doomed:
             try:
                 self._destroy(name)
             except KernelError as error:
-                self._busy[name] = self._busy.get(name, 0) + 1
-                if error.errno != errno.EBUSY or self._busy[name] > BUSY_TRIES:
+                since = self._busy.setdefault(name, now)
+                if error.errno != errno.EBUSY or now - since > BUSY_FOR:
                     failures[name] = str(error)
                 continue
             self.writes += 1
@@ -429,7 +436,8 @@ class Sets:
     @property
     def to_sweep(self) -> bool:
         """Whether a set was still in use at the last sweep, which is to be repeated."""
-        return any(tries <= BUSY_TRIES for tries in self._busy.values())
+        now = self._clock()
+        return any(now - since <= BUSY_FOR for since in self._busy.values())
 
     def close(self) -> None:
         """Give the kernel's socket back; the sets stay."""

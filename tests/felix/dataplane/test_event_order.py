@@ -21,8 +21,11 @@ from felix import ROUTE_METRIC, ROUTE_PROTOCOL
 from felix.calc.cluster_routes import ClusterRoutes
 from felix.calc.endpoints import Endpoint, IPNetwork
 from felix.calc.pools import Pool
+from felix.config.parameters import Config
 from felix.dataplane.devices.dirty_set import DirtySet
+from felix.dataplane.devices.interfaces import Interfaces
 from felix.dataplane.devices.view import KernelView
+from felix.dataplane.devices.work import LinkWork
 from felix.dataplane.routes.kernel_reader import KernelReader
 from felix.dataplane.routes.own_routes import pod_route
 from felix.dataplane.routes.routes import RouteTable
@@ -318,6 +321,41 @@ def test_a_new_link_that_fell_before_it_was_heard_of_has_no_route() -> None:
         await node.settle()
         node.check()
         assert node.kernel()
+
+    story(tell)
+
+
+def test_a_link_that_leaves_before_its_route_is_written_is_no_failure() -> None:
+    async def tell(node: Node) -> None:
+        node.wanted = {"cali1": endpoint(str(ADDRESS))}
+        index = node.make("cali1")
+        await node.hear()
+        node.do(links.delete(index))
+        outcome = node.commit()
+        assert not outcome.failures, "a commit that is tried again is counted and logged"
+        assert not outcome.written
+        assert not node.table.serves("cali1")
+        await node.settle()
+        node.check()
+        node.make("cali1")
+        await node.settle()
+        node.check()
+        assert node.kernel()
+
+    story(tell)
+
+
+def test_a_link_that_leaves_before_it_is_set_up_is_no_failure() -> None:
+    async def tell(node: Node) -> None:
+        index = node.make("cali1")
+        await node.hear()
+        assert node.view.links[index].inet6("forwarding") == 0
+        node.do(links.delete(index))
+        pod = endpoint("fd65::1/128")
+        work = LinkWork(node.other, node.view, Config(), endpoints=[pod], families=BOTH)
+        interfaces = Interfaces()
+        interfaces.commit(work)
+        assert interfaces.failures == {}
 
     story(tell)
 
