@@ -34,7 +34,7 @@ class Ledger:
         self.doomed: set[IPv4Network] = set()
         """Blocks that an operator is about to delete."""
         self._deleted: set[IPv4Network] = set()
-        """Blocks that an operator deleted and that are not back yet."""
+        """Blocks that an operator deleted and that are not back with the addresses of their pods."""
 
     def of(self, node: str) -> list[Pod]:
         """The living pods of a node."""
@@ -96,19 +96,22 @@ class Ledger:
             return
         holders = self.holders()
         standing = {IPv4Network(block["cidr"]) for block in self.blocks()}
-        self._deleted = (self._deleted | self.doomed) - standing
+        self._deleted |= self.doomed - standing
         self.doomed &= standing
         for pod in self.pods.values():
             holder = holders.get(str(pod.address))
             if holder == pod.handle:
                 pod.had = True
-                continue
-            if any(pod.address in network for network in self._deleted):
-                continue  # `lacking` looks whether it came back whole
-            if holder is None and pod.had:
-                self._trace.fail(f"{pod.address} of {pod.name}, which lives, was freed")
             elif holder:
                 self._trace.fail(f"{pod.address} of {pod.name}, which lives, is given to {holder}")
+            elif pod.had and not any(pod.address in network for network in self._deleted):
+                self._trace.fail(f"{pod.address} of {pod.name}, which lives, was freed")
+        # A block that another node makes has the pods' addresses once their own node put them back.
+        self._deleted -= {
+            cidr
+            for cidr in standing
+            if all(str(pod.address) in holders for pod in self.pods.values() if pod.address in cidr)
+        }
 
     def lacking(self) -> Iterator[str]:
         """What is wrong when all is quiet."""
