@@ -34,7 +34,7 @@ class Ledger:
         self.doomed: set[IPv4Network] = set()
         """Blocks that an operator is about to delete."""
         self._deleted: set[IPv4Network] = set()
-        """Blocks that an operator deleted and that are not back with the addresses of their pods."""
+        """Blocks that an operator deleted and that are not back with their pods in them."""
 
     def of(self, node: str) -> list[Pod]:
         """The living pods of a node."""
