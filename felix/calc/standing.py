@@ -32,6 +32,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from felix.calc.endpoints import Endpoint, IPNetwork
 
+    Networks = frozenset[IPNetwork]
+
 DEAD = 8
 """So many containers of one endpoint are remembered that were taken away."""
 NEWEST = sys.maxsize
@@ -65,12 +67,13 @@ class Standing:
         """What was offered, while that still counts."""
         self._since: int | None = None
         """The revision that stored the offer; None: not known yet."""
-        self._former: tuple[IPNetwork, ...] | None = None
-        """Addresses that the datastore told of the sandbox before the offered one."""
+        self._former: frozenset[Networks] | None = None
+        """Addresses of the sandboxes before the offered one, as far as they are known."""
         self._floor = 0
         """Words older than this are of before the last offer that was stored."""
-        self._dead: dict[str, None] = {}
-        """Containers that were taken away, and that the datastore may still name."""
+        self._dead: dict[str, Networks] = {}
+        """Containers that were taken away, and that the datastore may still name: their addresses,
+        none where these are not known."""
         self._detached = False
         """Whether no other container came since the last one was taken away."""
         self._listing = False
@@ -121,7 +124,7 @@ class Standing:
     def tell(self, endpoint: Endpoint | None, revision: int) -> None:
         """The datastore's word, None for a deletion, as of `revision`."""
         if endpoint is not None and self._is_earlier(endpoint, revision):
-            self._former = endpoint.networks
+            self._former = (self._former or frozenset()) | {frozenset(endpoint.networks)}
         self.stored, self.revision = self._with_mac(endpoint), revision
         if revision >= self._floor:
             self._floor = 0
@@ -135,11 +138,22 @@ class Standing:
             # The offer before was stored, and the datastore has not told of it yet.
             self._floor = max(self._floor, self._since)
         self._dead.pop(endpoint.container_id, None)
+        self._former = self._before(endpoint)
         self.offered, self._since = endpoint, None
-        stored = self.stored
-        other = stored is not None and stored.container_id != endpoint.container_id
-        self._former = stored.networks if stored is not None and other else None
         self._decide()
+
+    def _before(self, endpoint: Endpoint) -> frozenset[Networks] | None:
+        """The addresses of the endpoint's other sandboxes; None where the datastore names none.
+
+        A sandbox may have come and gone without a word of the datastore, as while a watch was
+        broken. `cni` offered it all the same, and the kubelet reported its addresses.
+        """
+        stored = self.stored
+        if stored is None or stored.container_id == endpoint.container_id:
+            return None
+        known = (stored, self.offered)
+        others = [one for one in known if one and one.container_id != endpoint.container_id]
+        return frozenset(self._dead.values()) | {frozenset(one.networks) for one in others}
 
     def settle(self, container_id: str, revision: int) -> None:
         """What this container's ADD offered is stored since `revision`; 0: that is not known."""
@@ -149,14 +163,21 @@ class Standing:
 
     def retract(self, container_id: str) -> None:
         """Retract this container's endpoint, which is gone or was never created."""
+        addresses = self._addresses_of(container_id)
         if self.offered is not None and self.offered.container_id == container_id:
             self._floor = max(self._floor, self._since or 0)
             self._end()
-        self._dead[container_id] = None
+        self._dead[container_id] = addresses
         if len(self._dead) > DEAD:
             del self._dead[next(iter(self._dead))]
         self._detached = True
         self._decide()
+
+    def _addresses_of(self, container_id: str) -> Networks:
+        for one in (self.offered, self.stored):
+            if one is not None and one.container_id == container_id:
+                return frozenset(one.networks)
+        return self._dead.get(container_id, frozenset())
 
     def abandon(self, offered: Endpoint) -> bool | None:
         """Who made this offer is gone, and did not say that it was stored.
@@ -208,7 +229,7 @@ class Standing:
             if self._is_new(self.revision):
                 if stored is not None and self._lacks_addresses(stored, offered):
                     # Here the datastore decides on everything else (STD-3).
-                    self._former = stored.networks
+                    self._former = (self._former or frozenset()) | {frozenset(stored.networks)}
                     self.now = replace(stored, networks=offered.networks, floating=offered.floating)
                     return
                 self._end()
@@ -229,7 +250,7 @@ class Standing:
             stored.container_id == offered.container_id
             and bool(stored.networks)
             and frozenset(stored.networks) != frozenset(offered.networks)
-            and (self._former is None or frozenset(stored.networks) == frozenset(self._former))
+            and (self._former is None or frozenset(stored.networks) in self._former)
         )
 
     def _is_past(self, stored: Endpoint | None) -> bool:

@@ -127,6 +127,8 @@ class Node:
         self.committed = 0
         self.settled: tuple[str, int] | None = None
         self.dead: set[str] = set()
+        self.given: dict[str, str] = {}
+        """Each container's address."""
         self.unreleased: list[str] = []
         self.containers = self.addresses = 0
         if self.store.kubernetes:
@@ -144,6 +146,7 @@ class Node:
         # What cni writes over keeps its uid; of a Pod it knows none.
         uid = store.uid if store.exists and not store.kubernetes else f"new{self.addresses}"
         address, mac = str(self.addresses), f"02::{container}"
+        self.given[container] = address
         self.offered = endpoint(container, address, store.label, uid, mac)
         self.committed, self.settled = 0, None
         self.dead.discard(container)
@@ -254,6 +257,7 @@ class Node:
         elif word.container_id == container:
             assert now is not None
             assert now[::2] == (container, dict(word.labels)["label"]), "the datastore decides"
+            assert now[1] == self.given[container], "of the addresses that cni gave none is older"
 
     def finish(self) -> None:
         """All is said and heard: the datastore's last word is what counts."""
@@ -351,6 +355,15 @@ def test_before_the_kubelet_reports_all_but_the_addresses_is_the_stores() -> Non
     assert shown(node.table) == ("c2", "2", node.store.label)
     standing = dict(node.table.standings())[KEY]
     assert standing.offered is None
+
+
+def test_addresses_of_a_sandbox_that_the_store_never_told_of_do_not_count() -> None:
+    """STD-3: a new listing left out all that was told while the old sandbox ran."""
+    for old in ("", "delete", "delete release"):
+        node = played("kubernetes", f"hear add add add report {old} add add relist")
+        assert shown(node.table) == ("c2", "2", node.store.label)
+        node.play("add")
+        assert shown(node.table) == ("c2", "2", node.store.label)
 
 
 def test_addresses_that_others_decided_count() -> None:
