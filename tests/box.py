@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +46,18 @@ def command(words: Sequence[str]) -> list[str]:
     return [*BOX, "sh", "-c", INSIDE, "sh", str(os.getpid()), *words]
 
 
-def _ends_with_its_parent() -> None:
+def _ends_with_its_parent(parent: int) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        # It ended before it was asked for.
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def start(words: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
-    """`subprocess.Popen` of words that make a box, which ends when the calling thread does."""
-    return subprocess.Popen(words, preexec_fn=_ends_with_its_parent, **options)
+    """`subprocess.Popen` of words, such as make a box, that ends when the calling thread does."""
+    return subprocess.Popen(
+        words, preexec_fn=partial(_ends_with_its_parent, os.getpid()), **options
+    )
 
 
 def run(words: Sequence[str], root: Path, environ: Mapping[str, str] = os.environ) -> int:

@@ -84,7 +84,9 @@ def _run(asked: argparse.Namespace) -> dict[str, Any]:
 
 
 def _beside_each_other(asked: argparse.Namespace) -> dict[str, Any]:
-    """The seeds in several processes, each with a part of them."""
+    """The seeds in several processes, each with a part of them; they end with this one."""
+    from tests import box
+
     began = time.perf_counter()
     share = -(-asked.seeds // asked.jobs)
     children = []
@@ -95,7 +97,7 @@ def _beside_each_other(asked: argparse.Namespace) -> dict[str, Any]:
             words += ["--world", world]
         words += ["--stop"] if asked.stop else []
         command = [sys.executable, "-m", MODULE, *words]
-        children.append(subprocess.Popen(command, stdout=subprocess.PIPE))
+        children.append(box.start(command, stdout=subprocess.PIPE))
     parts = [json.loads(child.communicate()[0]) for child in children]
     return {
         "seeds": asked.seeds,

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.simulation.edges import CLOCKS
+from tests.support.patience import wait_for
 
 ROOT = Path(__file__).parent.parent.parent
 FULL = bool(os.environ.get("MUSLIN_FULL_SIZE"))
@@ -54,6 +55,21 @@ def test_one_seed_gives_one_trace() -> None:
     again = simulate("--seeds", "6", "--first", "7006", "--jobs", "1")["digests"]
     assert first
     assert again == {name: first[name] for name in again}
+
+
+def test_a_killed_run_leaves_no_process() -> None:
+    words = [sys.executable, "-m", "tests.simulation.command", "--seeds", "100000", "--jobs", "2"]
+    run = subprocess.Popen(words, cwd=ROOT)
+    wait_for(lambda: len(children(run.pid)) == 2, "two processes with seeds")
+    parts = children(run.pid)
+    run.kill()
+    run.wait()
+    wait_for(lambda: not any(Path(f"/proc/{pid}/cmdline").exists() for pid in parts))
+
+
+def children(pid: int) -> list[str]:
+    """The processes that a process has started."""
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
 
 
 def test_rooms_read_no_clock_that_is_not_simulated() -> None:
