@@ -135,14 +135,15 @@ def test_packets_above_the_rate_are_dropped(world: World, pod: Pod, way: str) ->
         begun = time.monotonic()
         for _ in range(sent):
             said.sendto(b"x", (address, PORT))
-        took = time.monotonic() - begun
+        # The bucket may have been filled with a few packets less; a busy kernel brings them late.
+        came = sum(len(heard.recv(9)) for _ in range(burst // 2))
         heard.setblocking(False)
-        came = 0
         with suppress(BlockingIOError):
             while heard.recv(9):
                 came += 1
-    # The bucket may have been filled with a few packets less, and is filled while we send.
-    assert burst // 2 <= came <= burst + rate * took + 1
+        took = time.monotonic() - begun
+    # It is filled while packets are on their way.
+    assert came <= burst + rate * took + 1
 
 
 @pytest.mark.parametrize("way", ["ingress", "egress"])
