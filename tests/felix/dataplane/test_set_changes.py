@@ -214,4 +214,4 @@ def test_a_set_of_pools_that_is_too_large_keeps_no_rule_from_standing(
         world.add_pod("two", "cali2two", "10.65.0.2")
         world.start_felix()
         wait_for(lambda: one.reaches("10.65.0.2", wait=0.3))
-        assert "maxIpsetSize is 1" in world.log()
+        wait_for(lambda: "maxIpsetSize is 1" in world.log())

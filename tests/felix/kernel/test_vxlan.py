@@ -405,7 +405,7 @@ def test_a_kernel_without_ipip_says_so_by_node_and_pool_and_nothing_else_suffers
         wait_for(lambda: conditions_of(world, "IPPool(ipip)"))
         (told,) = conditions_of(world, "IPPool(ipip)")
         assert "spec.ipipMode: Always: this kernel has no IP-in-IP" in told
-        assert any("IP-in-IP" in each for each in conditions_of(world, f"Node({NODE})"))
+        wait_for(lambda: any("IP-in-IP" in each for each in conditions_of(world, f"Node({NODE})")))
         assert not world.route(block)
         assert "tunl0" not in world.ip("-br link")
         assert world.ready()
