@@ -34,7 +34,10 @@ EPOCH = 1_800_000_000.0
 PROGRAMS = ("iptables-legacy-save", "iptables-legacy-restore")
 _SIOCGIFINDEX = 0x8933
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
-_KERNELS = "/proc/"
+_KERNELS = ("/proc/", "/sys/")
+_FIRST_NETWORK_ONLY = "/proc/sys/net/core/netdev_max_backlog"
+"""No machine here is a container."""
+_RELEASE = "6.1.0"
 
 
 _machine: ContextVar[Machine] = ContextVar("machine")
@@ -112,6 +115,7 @@ _paths = {
     for name, value in vars(paths).items()
     if isinstance(value, Path) and value.is_absolute()
 }
+_of_the_machine = tuple(map(str, _paths.values()))
 _real_datetime = datetime.datetime
 
 
@@ -256,12 +260,14 @@ def _install_programs() -> None:
 
 def _install_settings() -> None:
     real_open, real_read, real_write, real_close = os.open, os.read, os.write, os.close
+    real_stat, real_mkdir, real_listdir, real_uname = os.stat, os.mkdir, os.listdir, os.uname
     opened: dict[int, str] = {}
     lock = threading.Lock()
 
     def open_(path: Any, flags: int, *rest: Any, **named: Any) -> int:
         name = os.fspath(path)
         if not isinstance(name, str) or "/proc/sys/" not in name:
+            _inside(path)
             return real_open(path, flags, *rest, **named)
         key = name.partition("/proc/sys/")[2]
         if "/net/ipv6/" in name:
@@ -291,20 +297,41 @@ def _install_settings() -> None:
     real_file: Any = io.open
 
     def file(path: Any, *arguments: Any, **named: Any) -> Any:
-        name = os.fspath(path) if isinstance(path, str | os.PathLike) else ""
+        name = _inside(path)
         if name == _BOOT_ID:
             return io.StringIO(WORLD.machine.boot)
-        if str(name).startswith(_KERNELS):
+        if name.startswith(_KERNELS):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
         return real_file(path, *arguments, **named)
 
-    io.open = file  # type: ignore[assignment]
-    real_stat: Any = os.stat
-
     def stat(path: Any, *arguments: Any, **named: Any) -> Any:
-        if path == "/proc/thread-self/ns/net":
+        name = _inside(path)
+        if name == "/proc/thread-self/ns/net":
             return os.stat_result((0, WORLD.machines.index(WORLD.machine) + 1, *[0] * 8))
-        return real_stat(path, *arguments, **named)
+        if name.startswith(_KERNELS) and name != _FIRST_NETWORK_ONLY:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        return real_stat("/" if name.startswith(_KERNELS) else path, *arguments, **named)
 
-    os.stat = stat
+    def mkdir(path: Any, *arguments: Any, **named: Any) -> None:
+        _inside(path)
+        real_mkdir(path, *arguments, **named)
+
+    def listdir(path: Any = ".") -> list[Any]:
+        _inside(path)
+        return sorted(real_listdir(path))  # a real folder has an order of its own
+
+    def uname() -> os.uname_result:
+        system, host, _, version, kind = real_uname()
+        return os.uname_result((system, host, _RELEASE, version, kind))
+
+    io.open = file  # type: ignore[assignment]
+    os.stat, os.mkdir, os.listdir, os.uname = stat, mkdir, listdir, uname
     socket.gethostname = lambda: WORLD.machine.host
+
+
+def _inside(path: Any) -> str:
+    """The name of a file, which is none of the real machine's: a value bound at import is one."""
+    name = os.fspath(path) if isinstance(path, str | os.PathLike) else ""
+    text = os.fsdecode(name)
+    assert not text.startswith(_of_the_machine), f"{text} is of the real machine"
+    return text

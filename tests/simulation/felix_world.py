@@ -139,9 +139,8 @@ class Node:
     def start_felix(self) -> None:
         """A felix, perhaps the next one."""
         files = (paths.NODE_SOCKET, paths.FELIX_CONFIG, paths.STATUS, paths.LAST_READABLE)
-        agent = self.agent = Agent(
-            NODE, self.environment, Paths(*files), self.cluster.opener(self.weather)
-        )
+        where = Paths(*files, flow_accounting=paths.PRIVATE / "flow-accounting")
+        agent = self.agent = Agent(NODE, self.environment, where, self.cluster.opener(self.weather))
         self.felix = asyncio.create_task(agent.run(), name="felix")
         self.felix.add_done_callback(self._felix_ended)
 

@@ -71,11 +71,11 @@ def mtus(host: int, config: Config, used: Encapsulation) -> Mtus:
 class MtuKeeper:
     """Keeps the file and the tunnel devices at the MTUs of now. `problem` says what failed."""
 
-    def __init__(self, file: Path = paths.MTU) -> None:
+    def __init__(self, file: Path | None = None) -> None:
         self.now: Mtus | None = None
         self.problem = ""
         self.writes = 0
-        self._file = file
+        self._file = file or paths.MTU
         self._written = ""
         self._host = UNKNOWN_HOST
         self._host_of: tuple[int, str] | None = None
