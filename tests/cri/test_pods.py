@@ -122,7 +122,9 @@ def test_a_container_without_a_kubelet(node: World) -> None:
         ((container, spec),) = node.endpoints().items()
         assert "alone" in container
         address = spec["ipNetworks"][0].partition("/")[0]
-        node.node.run(["ping", "-n", "-c", "1", "-W", "60", address])
+        # The endpoint is stored before the pod has its cable.
+        ping = ["ping", "-n", "-c", "1", "-W", "1", address]
+        wait_for(lambda: node.node.run(ping, check=False).returncode == 0)
     finally:
         node.runtime.ctr("tasks", "kill", "-s", "SIGTERM", "alone", namespace="default")
         started.wait(HANG)

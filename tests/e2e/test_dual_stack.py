@@ -26,7 +26,7 @@ def test_a_dual_stack_pod(dual: Lab) -> None:
     assert re.search(rf"{re.escape(six)} dev {interface(one)} ", machine_routes)
     for address in one.addresses:
         assert pods.answers(dual, two, address)
-        assert node.run(["ping", "-c1", "-W1", address], check=False).returncode == 0
+        assert node.run(["ping", "-c1", "-W60", address], check=False).returncode == 0
     for address in two.addresses:
         assert pods.answers(dual, one, address)
     for pod in (one, two):

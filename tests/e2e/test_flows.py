@@ -23,6 +23,8 @@ from tests.e2e.test_first_packet import reaches
 from tests.support.patience import HANG
 
 PLACE = "10.99.0.1:7443"
+STRANGER = ("--from", "default/stranger")
+"""The client, too, is denied where the server's node hears of its labels a moment late."""
 OBJECTS = f"""\
 apiVersion: projectcalico.org/v3
 kind: IPPool
@@ -93,25 +95,31 @@ def told(flows: list[Flow]) -> set[tuple[str, str, Action, Reporter]]:
     }
 
 
-@pytest.mark.promise("F-97")
-def test_what_was_sent_is_listed_with_the_rule_that_decided(
-    watched: Lab, ends: dict[str, Pod]
-) -> None:
+def arrived(lab: Lab) -> None:
+    """Wait until the aggregator has all that the fixture's connections became."""
     wanted = {
         ("client", "server", Action.ALLOW, Reporter.SOURCE),
         ("client", "server", Action.ALLOW, Reporter.DESTINATION),
         ("stranger", "server", Action.DENY, Reporter.DESTINATION),
     }
     proc.wait_until(
-        lambda: told(listed(watched, "--to", "default/server")) >= wanted, "flows", timeout=HANG
+        lambda: told(listed(lab, "--to", "default/server")) >= wanted, "flows", timeout=HANG
     )
-    (denied,) = listed(watched, "--verdict", "deny", "--reporter", "dst")
+
+
+@pytest.mark.promise("F-97")
+def test_what_was_sent_is_listed_with_the_rule_that_decided(
+    watched: Lab, ends: dict[str, Pod]
+) -> None:
+    arrived(watched)
+    denying = ["--verdict", "deny", *STRANGER]
+    (denied,) = listed(watched, *denying, "--reporter", "dst")
     hit = denied.key.trace.enforced[-1]
     assert (hit.namespace, hit.name, hit.action, hit.rule_index) == (
         "default", "door", Action.DENY, 1,
     )  # fmt: skip
     assert denied.counts.packets_in > 0
-    table = watched.nodes[0].run(["calicoctl", "flows", "--verdict", "deny"]).stdout
+    table = watched.nodes[0].run(["calicoctl", "flows", *denying]).stdout
     (row,) = table.splitlines()[1:]
     assert row.split()[1:5] == ["Deny", "default/stranger", "default/server", "8080/tcp"]
     assert row.endswith("CalicoNetworkPolicy default/door, ingress[1]")
@@ -131,6 +139,7 @@ def test_nodes_answer_for_themselves(watched: Lab, ends: dict[str, Pod]) -> None
 
 
 def test_what_was_seen_becomes_a_policy(watched: Lab, ends: dict[str, Pod]) -> None:
+    arrived(watched)
     command = ["calicoctl", "policy", "recommend", "-n", "default", "--aggregator", PLACE]
     done = watched.nodes[0].run(command)
     assert "proved: none of 3 ends of connections that it allows would be denied" in done.stderr
