@@ -173,7 +173,7 @@ class Stage:
         value = decode_value(key, json.dumps(tree | {"spec": spec}).encode())
 
         async def write() -> None:
-            async with self.node.etcd.connect(20) as store:
+            async with self.node.etcd.connect() as store:
                 await store.commit([Put(key, value)])
 
         asyncio.run(write())
@@ -271,7 +271,7 @@ def _serving(node: World, felix: Path | None = None) -> Iterator[None]:
         settings |= {"check_seconds": 1.0}  # nobody repairs what is missing
 
     async def prepare() -> None:
-        async with node.etcd.connect(20) as store:
+        async with node.etcd.connect() as store:
             await node.prepare(store)
 
     asyncio.run(prepare())
