@@ -96,7 +96,7 @@ def test_large_packets_that_are_lost_are_told_apart() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         thread = threading.Thread(target=half_deaf, args=(server,))
         thread.start()
-        (found,) = asked({**question(0, server.getsockname()[1], "full"), "seconds": 1})
+        (found,) = asked({**question(0, server.getsockname()[1], "full"), "seconds": 5})
         closed.set()
         thread.join()
     assert (found["outcome"], found["name"]) == ("large-out", "half")

@@ -20,7 +20,7 @@ from flows.record import Flow
 from flows.sending import Sender
 from libcalico.process import tasks
 from tests.flows.test_client import DB, WEB, flow
-from tests.support.patience import until, wait_for
+from tests.support.patience import HANG, until, wait_for
 from tests.support.ports import free_ports
 
 PROGRAM = [sys.executable, "-m", "flows.server.main"]
@@ -39,7 +39,7 @@ def started(**environ: str) -> Iterator[subprocess.Popen[str]]:
 
 def page(port: int, path: str) -> str:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=HANG) as answer:
             return str(answer.read().decode())
     except OSError:
         return ""
@@ -66,7 +66,7 @@ async def test_a_process_that_serves_until_it_is_told_to_end() -> None:
         assert "alive" in page(health, "liveness")
         assert "goldmane_aggr_received_flows_total 7" in page(health, "metrics")
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(HANG) == 0
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,7 @@ from libcalico.model import GlobalNetworkSet, Metadata, NetworkSetSpec, Resource
 from libcalico.process import unlooped
 from tests.support.certificates import Authority
 from tests.support.etcd import CALL, Etcd
+from tests.support.patience import HANG
 
 KEY = ResourceKey("GlobalNetworkSet", "one")
 STATUS = frames.field(b"grpc-status", b"7")
@@ -257,7 +258,7 @@ def test_an_answer_between_frames_of_the_connection() -> None:
 )
 def test_what_is_no_answer(answer: bytes, sent: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """ETX-1."""
-    monkeypatch.setattr(blocking_call, "ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(blocking_call, "ANSWER_SECONDS", HANG if answer else 0.5)
     with member(answer) as calls, pytest.raises(Unanswered) as told:
         calls.call(b"/etcdserverpb.KV/Range", b"x")
     assert told.value.sent is sent

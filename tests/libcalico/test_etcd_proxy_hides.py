@@ -176,7 +176,8 @@ async def test_a_proxy_that_hangs_is_noticed_and_left(
 async def test_an_etcd_that_is_away_is_no_fault_of_the_proxy(
     private_etcd: Etcd, pair: list[GrpcProxy], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ways, "ANSWER", 1.0)
+    for name in ("ANSWER", "ETCD_ANSWER"):
+        monkeypatch.setattr(ways, name, 1.0)
     config = replace(through(private_etcd, pair), timeout=1.0)
     async with opened(config) as store, following(store) as view:
         await view.until(lambda: view.syncer.in_sync, "snapshot")
@@ -186,6 +187,7 @@ async def test_an_etcd_that_is_away_is_no_fault_of_the_proxy(
             await way.look()
         await view.until(lambda: not view.syncer.connected, "noticing")
         assert view.syncer.error
+        monkeypatch.undo()
         private_etcd.start()
         await view.until(lambda: view.syncer.connected, "coming back")
         assert way.proxy == pair[0].endpoint

@@ -29,7 +29,9 @@ log = logging.getLogger(__name__)
 LOOK = (5.0, 7.0)
 """Seconds, least and most, between two questions whether the proxy still serves."""
 ANSWER = 3.0
-"""Seconds that it has for the answer, and etcd itself after it."""
+"""Seconds that it has for the answer."""
+ETCD_ANSWER = 3.0
+"""Seconds that etcd itself has after it."""
 
 
 class Cluster(Protocol):
@@ -146,7 +148,7 @@ class Way:
 
     async def _etcd_answers(self) -> bool:
         try:
-            async with asyncio.timeout(ANSWER):
+            async with asyncio.timeout(ETCD_ANSWER):
                 await self._cluster.present()
         except (DatastoreError, TimeoutError) as problem:
             # One that refuses answers.
