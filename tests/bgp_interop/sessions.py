@@ -37,8 +37,8 @@ def session(lab: Fabric) -> None:
     lab.peer()
     lab.peer(ROUTER6)
     lab.up(ROUTER, ROUTER6)
-    assert lab.router.up(NODE)
-    assert lab.router.up(NODE6)
+    # Our last word of the opening may still be on its way to the router.
+    wait_for(lambda: lab.router.up(NODE) and lab.router.up(NODE6), "the router's sessions")
     lab.told({BLOCK: OUR_BLOCK, BLOCK6: Learned(NODE6, (OURS,))})
     lab.learned({OUTSIDE: (ROUTER,), OUTSIDE6: (ROUTER6,)})
 

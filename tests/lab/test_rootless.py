@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -26,8 +27,7 @@ NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"]
 @pytest.fixture
 def own_base(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A place for nobody's record (pytest's own directories are root's)."""
-    place = Path(f"/tmp/muslin-lab-test-{os.getpid()}")
-    place.mkdir(mode=0o700)
+    place = Path(tempfile.mkdtemp(prefix="muslin-lab-test-", dir="/tmp"))
     os.chown(place, 65534, 65534)
     monkeypatch.setenv("MUSLIN_LAB_DIR", str(place))
     monkeypatch.setenv("HOME", "/")

@@ -212,6 +212,17 @@ class Scene:
         except AssertionError as error:
             raise AssertionError(f"{self.ways(machine, to)}, wanted {wanted}: {error}") from error
 
+    def own_block_ends_here(self, node: str) -> None:
+        """Until a node drops what is for its pod's block and no pod has."""
+        block = self.block(self.on(node))
+        self.eventually(
+            lambda: (
+                [route.get("type") for route in self.routes(node) if route["dst"] == block]
+                == ["blackhole"]
+            ),
+            f"{node} drops what is left of {block}",
+        )
+
     def sessions(self, node: str) -> dict[str, str]:
         """peer -> state, as the node's own bgp tells it."""
         return status.sessions(self.machine(node))
@@ -222,6 +233,13 @@ class Scene:
         self.eventually(
             lambda: self.sessions(node) == wanted,
             f"{node} has sessions with {', '.join(peers)}",
+        )
+
+    def birds_are_up(self, machine: str) -> None:
+        """Until a BIRD has sessions, and all are up: its end may be the last to know."""
+        self.eventually(
+            lambda: set(self.birds(machine).values()) == {"Established"},
+            f"all sessions of {machine} are up",
         )
 
     def birds(self, machine: str) -> dict[str, str]:

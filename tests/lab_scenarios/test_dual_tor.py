@@ -24,7 +24,7 @@ def test_1_sessions_with_both_routers(made: Scene) -> None:
     for name in ("node1", "node2"):
         made.sessions_are(name, TOR1[0], TOR2[0])
     for tor in ("tor1", "tor2"):
-        assert set(made.birds(tor).values()) == {"Established"}
+        made.birds_are_up(tor)
 
 
 def test_2_pods_reach_pods(made: Scene) -> None:

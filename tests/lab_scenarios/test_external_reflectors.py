@@ -26,7 +26,7 @@ def test_1_sessions_are_with_the_reflectors(made: Scene) -> None:
     for name in ("node1", "node2"):
         made.sessions_are(name, FIRST, SECOND)
     for name in ("reflector1", "reflector2"):
-        assert set(made.birds(name).values()) == {"Established"}
+        made.birds_are_up(name)
 
 
 def test_2_pods_reach_pods(made: Scene) -> None:

@@ -111,7 +111,7 @@ class Unit:
         assert self.service["KillMode"] == ["mixed"]
         (main,) = self.pids()
         self.machine.run(["kill", "-TERM", str(main)])
-        status = self.process.wait(float(self.service["TimeoutStopSec"][0]))
+        status = self.process.wait(patient(float(self.service["TimeoutStopSec"][0])))
         self._await("STOPPING=1", 5.0)
         return status
 

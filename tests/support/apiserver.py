@@ -29,7 +29,7 @@ from tests.k8s.binaries import folder as binaries
 from tests.support import stopping
 from tests.support.certificates import Authority
 from tests.support.etcd import Etcd, free_ports
-from tests.support.patience import HANG, patient
+from tests.support.patience import HANG, patient, wait_for
 
 START_DEADLINE = 240.0
 ADMIN = "admin-token"
@@ -155,7 +155,10 @@ class ApiServer:
         return Client(self.source(token), **options)
 
     def account(self, name: str, rules: Sequence[Mapping[str, Any]], space: str = "default") -> str:
-        """A service account with these RBAC rules in the whole cluster; returns a token."""
+        """A service account with these RBAC rules in the whole cluster; returns a token.
+
+        The server judges by copies of accounts and rules, so it is asked until these are there.
+        """
         self.ensure(f"/api/v1/namespaces/{space}/serviceaccounts", {"metadata": {"name": name}})
         rbac = "/apis/rbac.authorization.k8s.io/v1"
         unique = f"{space}-{name}"
@@ -165,7 +168,30 @@ class ApiServer:
         reference = {"kind": "ClusterRole", "name": unique, "apiGroup": "rbac.authorization.k8s.io"}
         binding = {"metadata": {"name": unique}, "subjects": [subject], "roleRef": reference}
         self.ensure(f"{rbac}/clusterrolebindings", binding)
-        return self.token(name, space)
+        token = self.token(name, space)
+        for rule in rules:
+            if "resources" in rule:
+                wait_for(lambda one=rule: self._may(token, one), rule)  # type: ignore[misc]
+        return token
+
+    def _may(self, token: str, rule: Mapping[str, Any]) -> bool:
+        """Whether the server knows the token, and lets its owner do what begins a rule."""
+        resource, _, part = str(rule["resources"][0]).partition("/")
+        asked = {
+            "group": rule["apiGroups"][0],
+            "resource": resource,
+            "subresource": part,
+            "name": next(iter(rule.get("resourceNames", ())), ""),
+            "verb": rule["verbs"][0],
+        }
+        path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+        body = {"spec": {"resourceAttributes": asked}}
+        try:
+            return bool(self.call("POST", path, body, token=token)["status"]["allowed"])
+        except ApiRefused as refused:
+            if refused.status != 401:
+                raise
+            return False
 
     def token(self, name: str, space: str = "default") -> str:
         """A fresh token of a service account (TokenRequest)."""
@@ -192,11 +218,12 @@ class ApiServer:
         *,
         content: str = JSON,
         raw: bool = False,
+        token: str = ADMIN,
     ) -> Any:
-        """Ask as admin, with Python's own HTTP client. Raises ApiRefused, OSError."""
+        """Ask, as admin by default, with Python's own HTTP client. Raises ApiRefused, OSError."""
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data, method=method)
-        request.add_header("Authorization", f"Bearer {ADMIN}")
+        request.add_header("Authorization", f"Bearer {token}")
         request.add_header("Content-Type", content)
         try:
             with urllib.request.urlopen(request, timeout=HANG, context=self._context()) as answer:
