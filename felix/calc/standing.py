@@ -18,8 +18,8 @@ Invariants:
   STD-4  What is older than the last offer that was stored is never shown again.
   STD-5  A container that was taken away is not shown, however late the datastore names it, until
          it is offered again or a complete listing that was begun later names it.
-  STD-6  A complete listing that was begun after an offer was stored ends the offer: revisions of
-         a store that was set up anew are not compared with those of the old one.
+  STD-6  A complete listing that was begun after an offer was stored ends the offer, but for what
+         STD-3 says: revisions of a store that was set up anew are not compared with the old one's.
 Tested in tests/felix/calc/test_standing.py.
 """
 
@@ -201,7 +201,10 @@ class Standing:
         if self._listing:
             self._listing, self._floor = False, 0
             if self._since is not None and self.offered is self._listed:
-                self._end()
+                # From now on each word counts, but for addresses that are of before (STD-3).
+                self._since = 0
+                if self.stored is None:
+                    self._end()
             self._listed = None
             if self.bygone:
                 self._dead.clear()

@@ -280,7 +280,7 @@ class Node:
 STEPS = (
     ["add"] * 4
     + ["hear"] * 3
-    + ["hear_all", "relabel", "relabel", "report", "relist"]
+    + ["hear_all", "relabel", "relabel", "report", "report", "relist", "relist"]
     + ["retry", "fail", "die", "delete", "delete", "release", "replace"]
 )
 
@@ -364,6 +364,18 @@ def test_addresses_of_a_sandbox_that_the_store_never_told_of_do_not_count() -> N
         assert shown(node.table) == ("c2", "2", node.store.label)
         node.play("add")
         assert shown(node.table) == ("c2", "2", node.store.label)
+        node.play("relist")
+        assert shown(node.table) == ("c2", "2", node.store.label)
+
+
+def test_a_listing_takes_no_address_that_is_not_reported_yet() -> None:
+    """STD-3 and STD-6: the listing was begun after the new sandbox was stored."""
+    node = played("kubernetes", "add add add report add add add relist")
+    assert shown(node.table) == ("c2", "2", node.store.label)
+    node.play("report")
+    node.play("hear")
+    assert shown(node.table) == ("c2", "2", node.store.label)
+    assert dict(node.table.standings())[KEY].offered is None
 
 
 def test_addresses_that_others_decided_count() -> None:
