@@ -27,17 +27,26 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from felix.calc.endpoints import Endpoint, IPNetwork
 
     Networks = frozenset[IPNetwork]
 
-DEAD = 8
-"""So many containers of one endpoint are remembered that were taken away."""
+KEPT = 8
+"""So many sandboxes of one endpoint are remembered that were offered or taken away."""
 NEWEST = sys.maxsize
 """The revision of a word that is certainly the last one."""
+
+T = TypeVar("T")
+
+
+def _remember(last: dict[T, None], one: T) -> None:
+    last.pop(one, None)
+    last[one] = None
+    if len(last) > KEPT:
+        del last[next(iter(last))]
 
 
 class Standing:
@@ -48,6 +57,7 @@ class Standing:
         "_detached",
         "_floor",
         "_former",
+        "_given",
         "_listed",
         "_listing",
         "_since",
@@ -71,9 +81,10 @@ class Standing:
         """Addresses of the sandboxes before the offered one, as far as they are known."""
         self._floor = 0
         """Words older than this are of before the last offer that was stored."""
-        self._dead: dict[str, Networks] = {}
-        """Containers that were taken away, and that the datastore may still name: their addresses,
-        none where these are not known."""
+        self._given: dict[Networks, None] = {}
+        """Addresses of the last sandboxes that were offered."""
+        self._dead: dict[str, None] = {}
+        """Containers that were taken away, and that the datastore may still name."""
         self._detached = False
         """Whether no other container came since the last one was taken away."""
         self._listing = False
@@ -139,6 +150,7 @@ class Standing:
             self._floor = max(self._floor, self._since)
         self._dead.pop(endpoint.container_id, None)
         self._former = self._before(endpoint)
+        _remember(self._given, frozenset(endpoint.networks))
         self.offered, self._since = endpoint, None
         self._decide()
 
@@ -151,9 +163,7 @@ class Standing:
         stored = self.stored
         if stored is None or stored.container_id == endpoint.container_id:
             return None
-        known = (stored, self.offered)
-        others = [one for one in known if one and one.container_id != endpoint.container_id]
-        return frozenset(self._dead.values()) | {frozenset(one.networks) for one in others}
+        return frozenset(self._given) | {frozenset(stored.networks)}
 
     def settle(self, container_id: str, revision: int) -> None:
         """What this container's ADD offered is stored since `revision`; 0: that is not known."""
@@ -163,21 +173,12 @@ class Standing:
 
     def retract(self, container_id: str) -> None:
         """Retract this container's endpoint, which is gone or was never created."""
-        addresses = self._addresses_of(container_id)
         if self.offered is not None and self.offered.container_id == container_id:
             self._floor = max(self._floor, self._since or 0)
             self._end()
-        self._dead[container_id] = addresses
-        if len(self._dead) > DEAD:
-            del self._dead[next(iter(self._dead))]
+        _remember(self._dead, container_id)
         self._detached = True
         self._decide()
-
-    def _addresses_of(self, container_id: str) -> Networks:
-        for one in (self.offered, self.stored):
-            if one is not None and one.container_id == container_id:
-                return frozenset(one.networks)
-        return self._dead.get(container_id, frozenset())
 
     def abandon(self, offered: Endpoint) -> bool | None:
         """Who made this offer is gone, and did not say that it was stored.

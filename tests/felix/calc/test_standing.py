@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from ipaddress import ip_network
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from felix.calc import local_endpoints
@@ -288,6 +288,7 @@ STEPS = (
 @pytest.mark.parametrize("datastore", DATASTORES)
 @settings(max_examples=examples(600), deadline=None)
 @given(steps=st.lists(st.sampled_from(STEPS), max_size=40))
+@example(steps="add add hear report die add add relist".split())
 def test_in_every_order_the_newer_word_counts(datastore: str, steps: list[str]) -> None:
     """STD-1 to STD-6."""
     node = Node(datastore)
