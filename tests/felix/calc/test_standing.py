@@ -288,7 +288,7 @@ STEPS = (
 @pytest.mark.parametrize("datastore", DATASTORES)
 @settings(max_examples=examples(600), deadline=None)
 @given(steps=st.lists(st.sampled_from(STEPS), max_size=40))
-@example(steps="add add hear report die add add relist".split())
+@example(steps=["add", "add", "hear", "report", "die", "add", "add", "relist"])
 def test_in_every_order_the_newer_word_counts(datastore: str, steps: list[str]) -> None:
     """STD-1 to STD-6."""
     node = Node(datastore)
