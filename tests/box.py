@@ -46,7 +46,8 @@ def command(words: Sequence[str]) -> list[str]:
     return [*BOX, "sh", "-c", INSIDE, "sh", str(os.getpid()), *words]
 
 
-def _ends_with_its_parent(parent: int) -> None:
+def ends_with(parent: int) -> None:
+    """Have the kernel end this process when its parent ends."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         # It ended before it was asked for.
@@ -55,9 +56,7 @@ def _ends_with_its_parent(parent: int) -> None:
 
 def start(words: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
     """`subprocess.Popen` of words, such as make a box, that ends when the calling thread does."""
-    return subprocess.Popen(
-        words, preexec_fn=partial(_ends_with_its_parent, os.getpid()), **options
-    )
+    return subprocess.Popen(words, preexec_fn=partial(ends_with, os.getpid()), **options)
 
 
 def run(words: Sequence[str], root: Path, environ: Mapping[str, str] = os.environ) -> int:

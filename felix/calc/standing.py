@@ -58,7 +58,9 @@ class Standing:
         "_floor",
         "_former",
         "_given",
+        "_guess",
         "_listed",
+        "_listed_dead",
         "_listing",
         "_since",
         "now",
@@ -77,12 +79,16 @@ class Standing:
         """What was offered, while that still counts."""
         self._since: int | None = None
         """The revision that stored the offer; None: not known yet."""
-        self._former: frozenset[Networks] | None = None
-        """Addresses of the sandboxes before the offered one, as far as they are known."""
+        self._former: Networks | None = None
+        """Addresses that the datastore told of the sandbox before the offered one; None: it has
+        told of none."""
+        self._guess: Networks | None = None
+        """Addresses that are taken for these where it has not."""
         self._floor = 0
         """Words older than this are of before the last offer that was stored."""
         self._given: dict[Networks, None] = {}
-        """Addresses of the last sandboxes that were offered."""
+        """Addresses of the last sandboxes that were offered. Of one of them the datastore may never
+        have told, as while a watch was broken, and the kubelet reported it all the same."""
         self._dead: dict[str, None] = {}
         """Containers that were taken away, and that the datastore may still name."""
         self._detached = False
@@ -90,11 +96,13 @@ class Standing:
         self._listing = False
         self._listed: Endpoint | None = None
         """While a listing runs: the offer that it ends."""
+        self._listed_dead: tuple[str, ...] = ()
+        """While a listing runs: the containers that it lets be forgotten."""
 
     @property
     def empty(self) -> bool:
         """Whether there is nothing to remember."""
-        return self.bygone and not self._dead
+        return self.bygone and not self._dead and not self._given
 
     @property
     def bygone(self) -> bool:
@@ -135,7 +143,7 @@ class Standing:
     def tell(self, endpoint: Endpoint | None, revision: int) -> None:
         """The datastore's word, None for a deletion, as of `revision`."""
         if endpoint is not None and self._is_earlier(endpoint, revision):
-            self._former = (self._former or frozenset()) | {frozenset(endpoint.networks)}
+            self._former = frozenset(endpoint.networks)
         self.stored, self.revision = self._with_mac(endpoint), revision
         if revision >= self._floor:
             self._floor = 0
@@ -149,21 +157,12 @@ class Standing:
             # The offer before was stored, and the datastore has not told of it yet.
             self._floor = max(self._floor, self._since)
         self._dead.pop(endpoint.container_id, None)
-        self._former = self._before(endpoint)
         _remember(self._given, frozenset(endpoint.networks))
-        self.offered, self._since = endpoint, None
-        self._decide()
-
-    def _before(self, endpoint: Endpoint) -> frozenset[Networks] | None:
-        """The addresses of the endpoint's other sandboxes; None where the datastore names none.
-
-        A sandbox may have come and gone without a word of the datastore, as while a watch was
-        broken. `cni` offered it all the same, and the kubelet reported its addresses.
-        """
+        self.offered, self._since, self._guess = endpoint, None, None
         stored = self.stored
-        if stored is None or stored.container_id == endpoint.container_id:
-            return None
-        return frozenset(self._given) | {frozenset(stored.networks)}
+        other = stored is not None and stored.container_id != endpoint.container_id
+        self._former = frozenset(stored.networks) if stored is not None and other else None
+        self._decide()
 
     def settle(self, container_id: str, revision: int) -> None:
         """What this container's ADD offered is stored since `revision`; 0: that is not known."""
@@ -196,6 +195,7 @@ class Standing:
         """Begin a listing of the datastore."""
         self._listed = self.offered if self._since is not None else None
         self._listing = self._listed is not None or bool(self._floor) or self.bygone
+        self._listed_dead = tuple(self._dead) if self.bygone else ()
 
     def listing_ended(self) -> None:
         """End a listing that started after `listing_begins` (STD-6)."""
@@ -203,12 +203,14 @@ class Standing:
             self._listing, self._floor = False, 0
             if self._since is not None and self.offered is self._listed:
                 # From now on each word counts, but for addresses that are of before (STD-3).
-                self._since = 0
+                self._since, self._former = 0, self._former or frozenset()
                 if self.stored is None:
                     self._end()
             self._listed = None
+            for container_id in self._listed_dead:
+                self._dead.pop(container_id, None)
             if self.bygone:
-                self._dead.clear()
+                self._given.clear()
             self._decide()
 
     def _is_earlier(self, endpoint: Endpoint, revision: int) -> bool:
@@ -224,7 +226,7 @@ class Standing:
         return self._since is not None and revision >= self._since
 
     def _end(self) -> None:
-        self.offered = self._since = self._former = None
+        self.offered = self._since = self._former = self._guess = None
 
     def _decide(self) -> None:
         """The one decision: whether the offer still counts, and what follows."""
@@ -233,7 +235,7 @@ class Standing:
             if self._is_new(self.revision):
                 if stored is not None and self._lacks_addresses(stored, offered):
                     # Here the datastore decides on everything else (STD-3).
-                    self._former = (self._former or frozenset()) | {frozenset(stored.networks)}
+                    self._guess = frozenset(stored.networks)
                     self.now = replace(stored, networks=offered.networks, floating=offered.floating)
                     return
                 self._end()
@@ -254,8 +256,16 @@ class Standing:
             stored.container_id == offered.container_id
             and bool(stored.networks)
             and frozenset(stored.networks) != frozenset(offered.networks)
-            and (self._former is None or frozenset(stored.networks) in self._former)
+            and self._is_former(frozenset(stored.networks))
         )
+
+    def _is_former(self, networks: Networks) -> bool:
+        """Whether these may be the addresses of a sandbox before the offered one."""
+        if networks in self._given:
+            return True
+        if self._former is None:
+            return self._guess in (None, networks)
+        return networks == self._former
 
     def _is_past(self, stored: Endpoint | None) -> bool:
         if stored is None or self.revision < self._floor:

@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from random import Random
 
+from tests.box import ends_with
 from tests.simulation import edges
 from tests.simulation.kernel.machine import Machine, begin_anew
 from tests.simulation.loop import Clock, Loop, SecondLoop
@@ -127,6 +128,7 @@ def run_here(world: str, seed: int, whole: bool = False) -> Result:
     edges.seed(seed)
     chance = Random(seed)
     edges.WORLD.machines.clear()
+    edges.WORLD.real.clear()
     begin_anew()
     machine = edges.WORLD.boot(Machine())
     clock = edges.WORLD.clock
@@ -161,6 +163,8 @@ def run_here(world: str, seed: int, whole: bool = False) -> Result:
             trace.lines.append("".join(traceback.format_exception(error)))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+    for text in edges.WORLD.real:
+        trace.fail(f"{text} is of the real machine")
     for text in loop.errors:
         trace.fail(f"unheard of in the loop: {text}")
     lines = trace.lines if whole or trace.failures else []
@@ -176,8 +180,9 @@ def _memory() -> str:
 def run_forked(world: str, seed: int, whole: bool = False) -> Result:
     """One seed in a child."""
     reader, writer = os.pipe()
-    child = os.fork()
+    parent, child = os.getpid(), os.fork()
     if child == 0:
+        ends_with(parent)
         os.close(reader)
         code = 1
         try:

@@ -79,12 +79,14 @@ def test_one_seed_gives_one_trace() -> None:
 
 def test_a_killed_run_leaves_no_process() -> None:
     words = [sys.executable, "-m", "tests.simulation.command", "--seeds", "100000", "--jobs", "2"]
-    run = subprocess.Popen(words, cwd=ROOT)
-    wait_for(lambda: len(children(run.pid)) == 2, "two processes with seeds")
-    parts = children(run.pid)
-    run.kill()
-    run.wait()
-    wait_for(lambda: not any(Path(f"/proc/{pid}/cmdline").exists() for pid in parts))
+    with subprocess.Popen(words, cwd=ROOT) as run:
+        try:
+            wait_for(lambda: len(children(run.pid)) == 2, "two processes with seeds")
+            parts = children(run.pid)
+            seeds = wait_for(lambda: [pid for part in parts for pid in children(int(part))])
+        finally:
+            run.kill()
+    wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in (*parts, *seeds)))
 
 
 def children(pid: int) -> list[str]:

@@ -189,7 +189,7 @@ class ApiServer:
         try:
             return bool(self.call("POST", path, body, token=token)["status"]["allowed"])
         except ApiRefused as refused:
-            if refused.status != 401:
+            if refused.status not in (401, 403):
                 raise
             return False
 

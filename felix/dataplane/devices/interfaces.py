@@ -10,7 +10,8 @@ host. (Calico writes the value that new interfaces get, which may be 0.)
 Invariants:
   IFC-1  Only interfaces of known local endpoints are ever changed.
   IFC-2  A workload's ARP makes no neighbours but those that are routed to it.
-Tested in tests/felix/kernel/test_repair.py, test_confined.py.
+Tested in tests/felix/dataplane/test_interfaces.py, tests/felix/kernel/test_repair.py,
+test_confined.py.
 """
 
 from __future__ import annotations

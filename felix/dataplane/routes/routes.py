@@ -398,10 +398,17 @@ class RouteTable:
         doomed: list[Route],
         outcome: Outcome,
     ) -> None:
+        missing: list[Route] = []
+
         def account(failed: Failures) -> None:
+            missing.extend(upserts[i] for i in failed if failed[i].errno == errno.ENODEV)
             self._account(failed, view, upserts, doomed, outcome)
 
         writer.write(upserts, doomed, account)
+        # By now the view knows which links have left: these need no route.
+        for route in missing:
+            if route.oif and route.oif not in view.links:
+                del outcome.failures[route.dst]
 
     def _account(
         self,
@@ -413,9 +420,6 @@ class RouteTable:
     ) -> None:
         for index, route in enumerate(upserts):
             if index in failed:
-                if route.oif and failed[index].errno == errno.ENODEV:
-                    # Its link has left meanwhile, and the kernel has told so: it needs nothing.
-                    continue
                 error = failed[index].error(f"write route {route.dst}")
                 outcome.failures[route.dst] = str(error)
                 continue

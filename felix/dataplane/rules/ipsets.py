@@ -130,6 +130,7 @@ class Sets:
 
     `calls`: requests to the kernel that change a set; `lines`: members that these named, and sets
     made or removed. `foreign`: sets of others in the kernel, when all were read last.
+    `to_sweep`: some were still in use at the last sweep, which is to be repeated.
     """
 
     def __init__(
@@ -149,6 +150,7 @@ class Sets:
         self._failed: dict[str, str] = {}
         self._clock = clock
         self._busy: dict[str, float] = {}
+        self.to_sweep = False
         self.writes = self.errors = self.calls = self.lines = self.foreign = 0
 
     def __len__(self) -> int:
@@ -265,6 +267,7 @@ class Sets:
         if desired is None:
             desired = self._desired[name] = _DesiredSet(set_id, family, _TYPES[kind])
             self._dirty[name] = None
+            self._busy.pop(name, None)
         return desired
 
     # -- the kernel ----------------------------------------------------------------------------
@@ -431,13 +434,8 @@ class Sets:
             self.writes += 1
             self._present.discard(name)
             self._busy.pop(name, None)
+        self.to_sweep = any(name not in failures for name in self._busy)
         return failures
-
-    @property
-    def to_sweep(self) -> bool:
-        """Whether a set was still in use at the last sweep, which is to be repeated."""
-        now = self._clock()
-        return any(now - since <= BUSY_FOR for since in self._busy.values())
 
     def close(self) -> None:
         """Give the kernel's socket back; the sets stay."""

@@ -150,7 +150,7 @@ def test_a_node_that_is_cut_off_comes_back_by_itself(bare_world: World) -> None:
     # A busy machine may need longer than the first lasts.
     assert any(shuts(seconds) for seconds in (8, 32, HANG))
     wait_for(lambda: reaches(world.outside, "10.99.7.1", wait=0.3))
-    assert "taken back" in world.log()
+    wait_for(lambda: "taken back" in world.log())
     wait_for(lambda: "was not confirmed" in str(conditions_of(world, "closed")))
     # It was never written: the datastore still has the version that does not count.
     assert world.etcd.get(path)

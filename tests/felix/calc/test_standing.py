@@ -131,6 +131,7 @@ class Node:
         """Each container's address."""
         self.unreleased: list[str] = []
         self.containers = self.addresses = 0
+        self.listing = False
         if self.store.kubernetes:
             self.store.create()
 
@@ -226,9 +227,22 @@ class Node:
         while self.heard < self.store.revision:
             self.hear()
 
+    def list_begins(self) -> None:
+        """A new listing: what is heard no more meanwhile, it tells at its end."""
+        self.table.listing_begins()
+        self.listing = True
+
+    def list_ends(self) -> None:
+        if self.listing:
+            self._listed()
+
     def relist(self) -> None:
         """What came between is never told."""
         self.table.listing_begins()
+        self._listed()
+
+    def _listed(self) -> None:
+        self.listing = False
         if self.heard < self.store.revision:
             self.heard = self.store.revision - 1
             self.hear()
@@ -281,6 +295,7 @@ STEPS = (
     ["add"] * 4
     + ["hear"] * 3
     + ["hear_all", "relabel", "relabel", "report", "report", "relist", "relist"]
+    + ["list_begins", "list_ends"]
     + ["retry", "fail", "die", "delete", "delete", "release", "replace"]
 )
 
@@ -289,6 +304,8 @@ STEPS = (
 @settings(max_examples=examples(600), deadline=None)
 @given(steps=st.lists(st.sampled_from(STEPS), max_size=40))
 @example(steps=["add", "add", "hear", "report", "die", "add", "add", "relist"])
+@example(steps=["add", "add", "report", "die", "hear", "add", "add", "relist", "add"])
+@example(steps=["add", "add", "report", "add", "delete", "add", "add", "hear", "relist", "add"])
 def test_in_every_order_the_newer_word_counts(datastore: str, steps: list[str]) -> None:
     """STD-1 to STD-6."""
     node = Node(datastore)
@@ -387,6 +404,31 @@ def test_addresses_that_others_decided_count() -> None:
     table.settle(KEY, "c2", 2)
     table.store(KEY, endpoint("c2", "7"), 3)
     assert shown(table) == ("c2", "7", "")
+
+
+def test_addresses_that_others_decided_count_after_a_listing_at_the_latest() -> None:
+    """STD-6: of another sandbox nothing was told before, and it may have been one."""
+    table = LocalEndpoints()
+    table.offer(endpoint("c1", "9"))
+    table.settle(KEY, "c1", 2)
+    table.listing_begins()
+    table.store(KEY, endpoint("c1", "7"), 3)
+    table.listing_ended()
+    assert shown(table) == ("c1", "7", "")
+
+
+def test_a_container_that_was_taken_away_while_a_listing_runs_stays_away() -> None:
+    """STD-5."""
+    table = LocalEndpoints()
+    table.offer(endpoint("c1", "1"))
+    table.retract(KEY, "c1")
+    table.listing_begins()
+    table.offer(endpoint("c2", "2"))
+    table.settle(KEY, "c2", 5)
+    table.retract(KEY, "c2")
+    table.listing_ended()
+    table.store(KEY, endpoint("c2", "2"), 5)
+    assert shown(table) is None
 
 
 def test_a_pod_that_ended_has_no_address_any_more() -> None:

@@ -21,11 +21,8 @@ from felix import ROUTE_METRIC, ROUTE_PROTOCOL
 from felix.calc.cluster_routes import ClusterRoutes
 from felix.calc.endpoints import Endpoint, IPNetwork
 from felix.calc.pools import Pool
-from felix.config.parameters import Config
 from felix.dataplane.devices.dirty_set import DirtySet
-from felix.dataplane.devices.interfaces import Interfaces
 from felix.dataplane.devices.view import KernelView
-from felix.dataplane.devices.work import LinkWork
 from felix.dataplane.routes.kernel_reader import KernelReader
 from felix.dataplane.routes.own_routes import pod_route
 from felix.dataplane.routes.routes import RouteTable
@@ -342,17 +339,14 @@ def test_a_link_that_leaves_before_its_route_is_written_is_no_failure() -> None:
     story(tell)
 
 
-def test_a_link_that_leaves_before_it_is_set_up_is_no_failure() -> None:
+def test_a_link_that_takes_no_route_is_a_failure() -> None:
+    """The kernel has no IPv6 where the MTU is below 1280, and says that there is no device."""
+
     async def tell(node: Node) -> None:
-        index = node.make("cali1")
+        node.wanted = {"cali1": endpoint("fd65::1/128")}
+        node.do(links.set_mtu(node.make("cali1"), 1200))
         await node.hear()
-        assert node.view.links[index].inet6("forwarding") == 0
-        node.do(links.delete(index))
-        pod = endpoint("fd65::1/128")
-        work = LinkWork(node.other, node.view, Config(), endpoints=[pod], families=BOTH)
-        interfaces = Interfaces()
-        interfaces.commit(work)
-        assert interfaces.failures == {}
+        assert "ENODEV" in str(node.commit().failures)
 
     story(tell)
 
