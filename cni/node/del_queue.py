@@ -58,6 +58,7 @@ class DelQueue:
         self._directory_text = f"{directory}/"
         self._wake = asyncio.Event()
         self._released_at: dict[str, float] = {}
+        self._unfinished: dict[str, float] = {}
         self._stopped_at = ""
 
     def path_of(self, request: Request) -> Path:
@@ -132,12 +133,14 @@ class DelQueue:
 
     def sweep(self) -> None:
         """Remove unfinished files of writers that are gone."""
+        # By how long they were seen: the wall clock may jump while one is written.
+        now = time.monotonic()
         with contextlib.suppress(FileNotFoundError):
-            for path in self._directory.iterdir():
-                with contextlib.suppress(FileNotFoundError):
-                    age = time.time() - path.lstat().st_mtime
-                    if path.name.startswith(".") and age > UNFINISHED_SECONDS:
-                        path.unlink()
+            names = [path.name for path in self._directory.iterdir() if path.name[0] == "."]
+            self._unfinished = {name: self._unfinished.get(name, now) for name in names}
+            for name, since in self._unfinished.items():
+                if now - since > UNFINISHED_SECONDS:
+                    (self._directory / name).unlink(missing_ok=True)
 
     async def replay_all(self) -> bool:
         """Try every record once, while the datastore answers; False if one is left.

@@ -283,6 +283,28 @@ async def test_what_is_no_record_is_set_aside_and_links_are_not_followed(tmp_pat
     assert secret.read_text() == "secret"
 
 
+def test_an_unfinished_record_goes_by_how_long_it_was_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The wall clock may jump by an hour while a writer is between its file and the name."""
+
+    async def replay(*_: Any) -> None:
+        raise AssertionError("there is no record")
+
+    now = time.monotonic()
+    monkeypatch.setattr(del_queue.time, "monotonic", lambda: now)
+    monkeypatch.setattr(del_queue.time, "time", lambda: 9e9)
+    journal = DelQueue(tmp_path, replay)
+    half = tmp_path / ".one.json.7.7"
+    half.write_text("{")
+    for _ in range(100):
+        journal.sweep()
+    assert half.exists()
+    now += del_queue.UNFINISHED_SECONDS + 1
+    journal.sweep()
+    assert not half.exists()
+
+
 def _as_del(add: Request) -> Request:
     env = {**add.env, "CNI_COMMAND": "DEL"}
     return msgspec.structs.replace(add, command=Command.DEL, env=env)
