@@ -292,8 +292,8 @@ def test_an_unfinished_record_goes_by_how_long_it_was_seen(
         raise AssertionError("there is no record")
 
     now = time.monotonic()
-    monkeypatch.setattr(del_queue.time, "monotonic", lambda: now)
-    monkeypatch.setattr(del_queue.time, "time", lambda: 9e9)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    monkeypatch.setattr(time, "time", lambda: 9e9)
     journal = DelQueue(tmp_path, replay)
     half = tmp_path / ".one.json.7.7"
     half.write_text("{")
