@@ -40,6 +40,7 @@ from felix.dataplane.routes.writing import Failures, Outcome, Writer
 from linux import prefixes
 from linux.delta_table import DeltaTable
 from linux.links import Link
+from linux.netlink import Result
 from linux.prefixes import Prefix
 from linux.routes import TABLE_MAIN, NextHop, Route, RouteKey, Shape
 
@@ -398,17 +399,17 @@ class RouteTable:
         doomed: list[Route],
         outcome: Outcome,
     ) -> None:
-        missing: list[Route] = []
+        refused: list[tuple[Route, Result]] = []
 
         def account(failed: Failures) -> None:
-            missing.extend(upserts[i] for i in failed if failed[i].errno == errno.ENODEV)
-            self._account(failed, view, upserts, doomed, outcome)
+            refused.extend(self._account(failed, view, upserts, doomed, outcome))
 
         writer.write(upserts, doomed, account)
-        # By now the view knows which links have left: these need no route.
-        for route in missing:
-            if route.oif and route.oif not in view.links:
-                del outcome.failures[route.dst]
+        for route, result in refused:
+            # By now the view knows which links have left: these need no route.
+            left = route.oif and route.oif not in view.links
+            if result.errno != errno.ENODEV or not left:
+                outcome.failures[route.dst] = str(result.error(f"write route {route.dst}"))
 
     def _account(
         self,
@@ -417,11 +418,11 @@ class RouteTable:
         upserts: list[Route],
         doomed: list[Route],
         outcome: Outcome,
-    ) -> None:
+    ) -> Iterator[tuple[Route, Result]]:
+        """Account for what was done; gives the routes that were not written."""
         for index, route in enumerate(upserts):
             if index in failed:
-                error = failed[index].error(f"write route {route.dst}")
-                outcome.failures[route.dst] = str(error)
+                yield route, failed[index]
                 continue
             key = route.key
             if key in self.table.actual:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_interface, ip_network
@@ -31,6 +32,7 @@ from linux.monitor.events import (
     RouteChanged,
     SettingChanged,
 )
+from linux.netlink import Result
 from linux.prefixes import pack
 from linux.routes import NextHop, Route
 from tests.support.patience import patient
@@ -357,6 +359,31 @@ def test_the_routes_of_a_link_that_is_known_to_be_gone_are_not_deleted_again() -
     table.saw({other.key: other})
     table.link_left("cali1")
     assert table.table.actual[other.key] == other
+
+
+class Refusing:
+    """A writer whose kernel has no device for any of it."""
+
+    def write(
+        self,
+        upserts: Sequence[Route],
+        removals: Sequence[Route],
+        account: Callable[[Failures], None],
+    ) -> None:
+        count = len(upserts) + len(removals)
+        account({index: Result(index, 0, errno.ENODEV) for index in range(count)})
+
+
+def test_a_removal_that_is_refused_is_a_failure_whatever_the_reason() -> None:
+    table, kernel, outcome = RouteTable(), view(POD), Outcome()
+    table.paths_known()
+    route = pod_route(ip_network("10.0.0.1/32"), POD.index)
+    table.saw({route.key: route})
+    for _ in table.commit(
+        Refusing(), kernel, held=frozenset(), awaits=lambda _: False, outcome=outcome
+    ):
+        pass
+    assert list(outcome.failures) == [route.dst]
 
 
 WORLDS = st.dictionaries(
