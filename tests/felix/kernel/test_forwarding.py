@@ -176,8 +176,7 @@ def test_metrics_have_calicos_names(world: World) -> None:
     assert world.metric("felix_resync_state") == 3
     assert world.metric("felix_active_local_endpoints") >= 2
     assert world.metric("felix_route_table_num_routes") >= 4
-    # What is tried again, as where an interface leaves in between, is no fault.
-    assert world.metric("felix_int_dataplane_failures_total") >= 0
+    assert world.metric("felix_int_dataplane_failures_total") == 0, world.log()[-4000:]
 
 
 def test_the_status_file_tells_the_state_to_everyone(world: World) -> None:
