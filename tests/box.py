@@ -7,7 +7,6 @@ network namespaces and mounts that only they held go with them. The network is t
 
 from __future__ import annotations
 
-import ctypes
 import os
 import shutil
 import signal
@@ -16,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from libcalico.process.process import die_with_parent
 
 BOX = ("unshare", "--pid", "--mount", "--fork", "--kill-child", "--mount-proc")
 """Whoever makes a box by these words starts it with `start`."""
@@ -33,7 +34,6 @@ shift
 "$@"
 exit $?
 """
-_PR_SET_PDEATHSIG = 1
 
 
 def command(words: Sequence[str]) -> list[str]:
@@ -46,17 +46,10 @@ def command(words: Sequence[str]) -> list[str]:
     return [*BOX, "sh", "-c", INSIDE, "sh", str(os.getpid()), *words]
 
 
-def ends_with(parent: int) -> None:
-    """Have the kernel end this process when its parent ends."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        # It ended before it was asked for.
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
 def start(words: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
     """`subprocess.Popen` of words, such as make a box, that ends when the calling thread does."""
-    return subprocess.Popen(words, preexec_fn=partial(ends_with, os.getpid()), **options)
+    ends = partial(die_with_parent, signal.SIGKILL, os.getpid())
+    return subprocess.Popen(words, preexec_fn=ends, **options)
 
 
 def run(words: Sequence[str], root: Path, environ: Mapping[str, str] = os.environ) -> int:

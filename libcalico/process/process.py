@@ -22,12 +22,13 @@ def set_name(name: str) -> None:
     setproctitle.setproctitle(name)
 
 
-def die_with_parent(signal_number: int = signal.SIGTERM) -> None:
+def die_with_parent(signal_number: int = signal.SIGTERM, parent: int = 0) -> None:
     """Ask the kernel to signal this process when its parent dies (prctl(2)).
 
-    The parent is the *thread* that started us; a parent that is gone already is noticed.
+    The parent is the *thread* that started us. `parent`: the id of its process, by which one that
+    was gone before this call is noticed; 0: not known.
     """
-    parent = os.getppid()
+    parent = parent or os.getppid()
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_PDEATHSIG, signal_number, 0, 0, 0) != 0:
         number = ctypes.get_errno()

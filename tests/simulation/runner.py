@@ -14,6 +14,7 @@ import json
 import logging
 import os
 import shutil
+import signal
 import sys
 import time as _time
 from collections.abc import Awaitable, Callable, Iterable
@@ -21,7 +22,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from random import Random
 
-from tests.box import ends_with
+from libcalico.process.process import die_with_parent
 from tests.simulation import edges
 from tests.simulation.kernel.machine import Machine, begin_anew
 from tests.simulation.loop import Clock, Loop, SecondLoop
@@ -182,7 +183,7 @@ def run_forked(world: str, seed: int, whole: bool = False) -> Result:
     reader, writer = os.pipe()
     parent, child = os.getpid(), os.fork()
     if child == 0:
-        ends_with(parent)
+        die_with_parent(signal.SIGKILL, parent)
         os.close(reader)
         code = 1
         try:
