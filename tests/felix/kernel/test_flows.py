@@ -5,6 +5,7 @@ FLG-1, FCO-2 and TEL-1 with every back end; the flows are those of the file on t
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import socket
@@ -37,7 +38,17 @@ def built_with_flows(
     with make_stage(tmp_path_factory.mktemp("world"), request.param, **ON) as stage:
         stage.policy("case", CASE)
         stage.comes_to(both("client * tcp 80"), both("other * tcp 80"))
+        ports = itertools.count(6000)
+        wait_for(lambda: judged_by_the_case(stage, next(ports)), "pending traces are of the policy")
         yield stage
+
+
+def judged_by_the_case(stage: Stage, port: int) -> bool:
+    """Whether a new connection's pending trace is: what it was before is kept for a second."""
+    watch, chosen = Watch(stage), between("client", "server", "udp", port, "Dst")
+    exchange(stage.client, stage.server, port, 4, 1, 1)
+    found = watch.until(chosen, lambda found: bool(found))
+    return trace(found[0], "pending") == trace(found[0])
 
 
 @pytest.fixture
