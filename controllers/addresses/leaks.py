@@ -87,12 +87,23 @@ def unused(address: str, node: str, pod: PodView | None, view: ClusterView) -> s
         return "there is no such pod"
     if pod.evicted:
         return "its pod was evicted"
-    here = view.nodes.get(node) or node
-    if pod.node and pod.node != here:
+    if _is_elsewhere(address, node, pod, view):
         return f"its pod is on {pod.node}"
     if pod.addresses and address not in pod.addresses:
         return ANOTHER
     return ""
+
+
+def _is_elsewhere(address: str, node: str, pod: PodView, view: ClusterView) -> bool:
+    """Whether the pod runs on another node than the one that its address was taken on.
+
+    With a Node goes the name that Kubernetes has for it. Then a pod may still be there that has the
+    address, or whose node is no Node's: Kubernetes may call the one that is gone so.
+    """
+    own = view.nodes.get(node)
+    if not pod.node or pod.node == (own or node):
+        return False
+    return bool(own) or (address not in pod.addresses and pod.node in view.nodes.values())
 
 
 def _living(
@@ -109,7 +120,7 @@ def _living(
         for one, _ in members:
             pod = pod_of(one)
             known = view.pods.get(pod) if pod else None
-            if pod and known and str(one.address) in known.addresses:
+            if pod and known and not known.evicted and str(one.address) in known.addresses:
                 by_pod.setdefault(pod, set()).add(split_handle(handle_id)[1])
     return by_pod
 
@@ -166,7 +177,8 @@ def _candidate(
     if pod is None or any(pod_of(one) != pod for one in allocations):
         return None
     reasons = [unused(str(a.address), node, view.pods.get(pod), view) for a in allocations]
-    if ANOTHER in reasons and (pod not in living or split_handle(handle_id)[1] in living[pod]):
+    lives = split_handle(handle_id)[1] in living.get(pod, ())
+    if (ANOTHER in reasons and (lives or pod not in living)) or (lives and node not in view.nodes):
         return None
     return Candidate(handle_id, allocated, node, gone, pod, reasons[0]) if all(reasons) else None
 

@@ -78,6 +78,35 @@ def test_a_pod_holds_its_address(pod: PodView, leaks: bool) -> None:
     assert bool(judge([block(HELD)], view({("s", "p"): pod})).unused) == leaks
 
 
+@pytest.mark.parametrize(
+    ("pod", "leaks"),
+    [
+        (PodView("k1", frozenset({"10.70.0.1"})), False),
+        (PodView("k1", frozenset()), False),
+        (PodView("k2", frozenset({"10.70.0.1"})), False),
+        (PodView("k2", frozenset({"10.70.0.4"})), True),
+        (PodView("k2", frozenset()), True),
+        (PodView("n1", frozenset()), False),
+        (PodView("k1", frozenset({"10.70.0.4"})), True),
+        (PodView("k1", frozenset({"10.70.0.1"}), evicted=True), True),
+        (None, True),
+    ],
+    ids=[
+        "its own", "none yet", "its own where the Node has a new name", "of another node",
+        "none yet on another node", "of the Node's name", "of another sandbox", "evicted", "no pod",
+    ],
+)  # fmt: skip
+def test_a_pod_holds_its_address_also_when_its_node_is_gone_with_its_name_in_kubernetes(
+    pod: PodView | None, leaks: bool
+) -> None:
+    """LEAK-1: which node of Kubernetes the deleted Node was is not known any more."""
+    second = (2, "other.c1", {**POD, "interface": "net1"}, 8)
+    elsewhere = (4, "net.c2", {**POD, "node": "n2"}, 9)
+    pods = {("s", "p"): pod} if pod else {}
+    found = judge([block(HELD, second, elsewhere)], view(pods, {"n2": "k2"}, ("k1", "k2"))).unused
+    assert ("net.c1" in found, "other.c1" in found) == (leaks, leaks)
+
+
 @pytest.mark.parametrize("network", ["net", "other", "a.dotted"])
 def test_the_address_of_another_sandbox_leaks_and_that_of_another_network_does_not(
     network: str,
