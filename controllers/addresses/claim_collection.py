@@ -7,6 +7,7 @@ up one that has been empty for the grace period. Tested in tests/controllers/tes
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 
 from controllers.addresses.leaks import GAP, ClusterView, Judgement
 from controllers.nodes.node_existence import NodeExistence
@@ -27,6 +28,11 @@ class ClaimCollection:
         self._store, self._presence, self._grace = store, presence, grace
         self._empty: dict[tuple[BlockKey, int], float] = {}
         self._gone: dict[str, float] = {}
+
+    @property
+    def gone(self) -> Collection[str]:
+        """The nodes that seemed gone at the last look, and have claims."""
+        return self._gone.keys()
 
     async def look(
         self, block_entries: list[Entry], judgement: Judgement, cluster: ClusterView, now: float

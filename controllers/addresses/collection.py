@@ -178,6 +178,8 @@ class Collection:
         if self._handles is not None and self._all_read and self._handles.is_due(now):
             await self._handles.look(self._store, (entry.value for entry in block_entries), now)
         await sweep_cooled(self._store)
+        holding = {one.node for one in judgement.unused.values()}
+        self._presence.forget_others(holding | {*self._claims.gone} | self._view.nodes.keys())
         self.looks += 1
         return waiting or any(one.node_gone for one in judgement.unused.values())
 

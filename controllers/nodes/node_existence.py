@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from controllers.mirror.objects import NODES
 from controllers.nodes.node_view import kubernetes_name
@@ -53,6 +53,11 @@ class NodeExistence:
         """Note that a node exists: its time begins again when it goes."""
         self._since.pop(node, None)
         self.waiting.pop(node, None)
+
+    def forget_others(self, nodes: Collection[str]) -> None:
+        """Note that only these may hold anything: of the others nothing waits any more."""
+        for node in self.waiting.keys() - nodes:
+            self.is_back(node)
 
     async def gone_for_good(self, node: str) -> bool:
         """Whether what the node holds may be taken away (LEAK-6)."""

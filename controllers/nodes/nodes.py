@@ -139,7 +139,9 @@ class Nodes:
                 self._doubtful.add(name)
             return
         self._doubtful.discard(name)
-        self._presence.is_back(name)
+        if node:
+            # Without one only the store says whether it is gone, and since when.
+            self._presence.is_back(name)
         if node and own and self._sync_labels:
             await self._label(name, own)
         await self._hold_endpoints(name)
