@@ -129,8 +129,10 @@ class ClusterView:
         return Changed.IMPORT | _put(self.mine, block, mine or None, Changed.EXPORT)
 
     def owner(self, address: IPAddress) -> NodeView | None:
-        """The node that has an address for its sessions."""
-        return next((node for node in self.nodes.values() if address in node.addresses), None)
+        """The node that has an address for its sessions; of several the first by name."""
+        names = (node.name for node in self.nodes.values() if address in node.addresses)
+        name = min(names, default=None)
+        return None if name is None else self.nodes[name]
 
     @property
     def defaults(self) -> BGPConfigurationSpec:

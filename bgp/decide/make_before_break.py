@@ -81,8 +81,7 @@ class MakeBeforeBreak:
         for address, session in list(self._held.items()):
             if address in new or not exists(session.planned) or not self._successors:
                 del self._held[address]
-        if not self._held:
-            self._fresh, self._complete, self._settled = set(), None, False
+        self._end_if_done()
         return {**self.kept, **new}
 
     def release(
@@ -113,7 +112,13 @@ class MakeBeforeBreak:
                 gone[address] = carried
         for address in gone:
             del self._held[address]
+        self._end_if_done()
         return gone
+
+    def _end_if_done(self) -> None:
+        """Where nothing is held, forget this handover: the next one has successors of its own."""
+        if not self._held:
+            self._fresh, self._complete, self._settled = set(), None, False
 
     def next_check(self, now: float) -> float | None:
         """When to ask again."""

@@ -50,7 +50,7 @@ def mesh(view: ClusterView, local: Local) -> list[PlannedPeer]:
     chosen = {node.name for node in reflectors.automatic(view)}
     others = [
         node
-        for node in view.nodes.values()
+        for _, node in sorted(view.nodes.items())
         if node.name != view.me
         and not node.cluster_id
         and (not chosen or node.name in chosen or view.me in chosen)
@@ -66,7 +66,7 @@ def mesh(view: ClusterView, local: Local) -> list[PlannedPeer]:
     targets = [
         _Target(address, listen_port(view, node.name), as_of(view, node), node.name)
         for node in others
-        for address in node.addresses
+        for address in _others(node, local)
         if local.node.address(address.version) is not None
     ]
     return [_planned(local, target, MESH, terms) for target in targets]
@@ -116,8 +116,13 @@ def _targets(view: ClusterView, local: Local, spec: BGPPeerSpec, named: list[str
     return [
         _Target(address, listen_port(view, name), as_of(view, view.nodes[name]), name)
         for name in sorted(others)
-        for address in view.nodes[name].addresses
+        for address in _others(view.nodes[name], local)
     ]
+
+
+def _others(node: NodeView, local: Local) -> tuple[IPAddress, ...]:
+    """A node's addresses that are not ours: the old Node of a host that was renamed has ours."""
+    return tuple(each for each in node.addresses if each not in local.node.addresses)
 
 
 def _planned(local: Local, target: _Target, kind: str, terms: PeerTerms) -> PlannedPeer:

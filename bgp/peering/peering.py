@@ -95,8 +95,10 @@ def plan(view: ClusterView, settings: Settings, passwords: Passwords | None = No
                 if known is None or _RANK[planned.kind] < _RANK[known.kind]:
                     chosen[address], asked[address] = planned, source
                 elif planned != known and planned.kind == known.kind:
-                    why = f"{address}: {asked[address]} asks for other settings, and is held"
-                    refused.append(Refused(source, why))
+                    why = f"{asked[address]} asks for other settings, and is held"
+                    if planned.node != known.node:
+                        why = f"node {known.node} has it as well as {planned.node}, and is held"
+                    refused.append(Refused(source, f"{address}: {why}"))
         except (MuslinError, ValueError) as error:
             refused.append(Refused(source, str(error)))
 

@@ -163,6 +163,36 @@ def test_two_peerings_that_ask_for_different_things_of_one_address_are_named() -
     assert plan(view).refused == (), "a global peer wins, as in Calico"
 
 
+@pytest.mark.parametrize("spec", [{}, {"peerSelector": "all()"}], ids=["mesh", "selector"])
+def test_of_two_nodes_with_one_address_the_first_by_name_is_held(spec: dict[str, Any]) -> None:
+    """A host that was renamed has two Nodes for a while. No order of events counts."""
+    for names in (["n2", "renamed"], ["renamed", "n2"]):
+        view = ClusterView("n1")
+        node(view, 1)
+        for name in names:
+            put(view, "Node", name, {"bgp": {"ipv4Address": "10.0.0.2/24"}})
+        if spec:
+            put(view, "BGPPeer", "all", spec)
+        found = plan(view)
+        assert [each.node for each in found.peers] == ["n2"]
+        reason = "10.0.0.2: node n2 has it as well as renamed, and is held"
+        assert [each.reason for each in found.refused] == [reason] * (1 + bool(spec))
+        owner = view.owner(ip_address("10.0.0.2"))
+        assert owner is not None
+        assert owner.name == "n2"
+
+
+@pytest.mark.parametrize("spec", [{}, {"peerSelector": "all()"}], ids=["mesh", "selector"])
+def test_no_session_with_ourselves_under_an_older_name(spec: dict[str, Any]) -> None:
+    """Each start would wait a minute for it; Calico skips such a Node, too."""
+    view = cluster()
+    put(view, "Node", "n1-before", {"bgp": {"ipv4Address": "10.0.0.1/24"}})
+    if spec:
+        put(view, "BGPPeer", "all", spec)
+    assert set(table(view)) == {"10.0.0.2", "10.0.0.3"}
+    assert plan(view).refused == ()
+
+
 def test_peer_selector_works_from_both_ends() -> None:
     view = cluster("n1", 4)
     put(view, "BGPConfiguration", "default", {"nodeToNodeMeshEnabled": False})
