@@ -51,6 +51,8 @@ TYPES = {MESH: "NodeMesh", GLOBAL: "GlobalPeer", NODE: "NodePeer"}
 ROUTES = 10_000
 """Routes of a family in one report at most: etcd takes 1.5 MB."""
 _LOOK = 1.0
+RETRY = 10.0
+"""Seconds until a write that failed is tried again, where no period says so."""
 _EMPTY = CalicoNodeStatusStatus()
 
 
@@ -170,8 +172,9 @@ class Reporter:
                 continue
             self._mine[key], value = entry, entry.value
             # Our own writes come back here: only another request is answered at once.
-            frozen = value.spec.updatePeriodSeconds == 0 and value.status.lastUpdated
-            if (before is None or before.value.spec != value.spec) and not frozen:
+            if value.spec.updatePeriodSeconds == 0 and value.status.lastUpdated:
+                self._due.pop(key, None)  # frozen, also where it had a period until now
+            elif before is None or before.value.spec != value.spec:
                 self._due[key] = now
 
     async def _answer(self) -> None:
@@ -188,7 +191,7 @@ class Reporter:
         if entry is None:
             return  # the request went while another one was answered
         value: CalicoNodeStatus = entry.value
-        period = value.spec.updatePeriodSeconds
+        period: float | None = value.spec.updatePeriodSeconds
         status = report(self._agent, value.spec.classes)
         reported = msgspec.structs.replace(value, status=status)
         try:
@@ -198,5 +201,6 @@ class Reporter:
             return  # the newer request is on its way to us: it stays due
         except MuslinError as error:
             log.warning("a report cannot be written: %s", error, extra={"object": str(key)})
+            period = period or RETRY
         if period and period > 0 and key in self._mine:
             self._due.setdefault(key, time.monotonic() + period)

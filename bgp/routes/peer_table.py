@@ -58,16 +58,15 @@ class PeerTable:
         return self._last
 
     def refuse(self, key: PathKey, why: str) -> bool:
-        """A path is refused; returns whether that, or its reason, is new."""
+        """A path is refused; returns whether it is a loop, and was none before."""
         if bestpath.is_loop(why):
             self.faults.pop(key, None)
             new = key not in self.loops
             self.loops.add(key)
             return new
         self.loops.discard(key)
-        new = self.faults.get(key) != why
         self.faults[key] = sys.intern(why)
-        return new
+        return False
 
     def accept(self, key: PathKey) -> None:
         """A path is not refused, or is gone."""

@@ -245,6 +245,11 @@ class Rib:
         return len(table.faults), len(table.loops)
 
     def faults(self, peer: IPAddress, most: int) -> dict[IPNetwork, str]:
-        """The first so many prefixes that are not taken for a fault, and why. Costs `most`."""
-        some = islice(self._held(peer).faults.items(), most)
-        return {prefix_of(key): why for key, why in some}
+        """The prefixes of the first so many paths that are not taken for a fault, and why.
+
+        Costs `most`.
+        """
+        reasons: dict[IPNetwork, set[str]] = {}
+        for key, why in islice(self._held(peer).faults.items(), most):
+            reasons.setdefault(prefix_of(key), set()).add(why)
+        return {prefix: "; ".join(sorted(whys)) for prefix, whys in reasons.items()}

@@ -192,6 +192,12 @@ class InitialConvergence:
             if key[0] == peer and self._waiting is not None:
                 self._waiting[key] = None if graceful else now + SETTLE_TIME
 
+    def down(self, peer: IPAddress) -> None:
+        """A session ended: it has not been up for long enough."""
+        for family in Family:
+            if self._waiting and (peer, family) in self._waiting:
+                self._waiting[peer, family] = None
+
     def end_of_rib(self, peer: IPAddress, family: Family) -> None:
         """One peer is done for one family."""
         self._seen.add((peer, family))

@@ -188,7 +188,8 @@ class Sessions:
 
     def _on_speaker_down(self, event: SpeakerDown, now: float) -> None:
         self.speaker_up, self.speaker_idle = False, event.idle
-        self._spoken.clear()
+        for address in self.status:
+            self._silent(address)
         if not event.idle:
             self._metrics.speaker_restarts += 1
             log.warning("the speaker is down: %s", event.detail)
@@ -208,6 +209,8 @@ class Sessions:
 
     def _silent(self, peer: IPAddress) -> None:
         self._spoken -= {(peer, family) for family in Family}
+        for gate in self._gates:
+            gate.down(peer)
 
     def _act(self, actions: Iterable[Action]) -> None:
         rib = self._routing.rib

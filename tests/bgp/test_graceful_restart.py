@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bgp.decide.routing import Routing
+from bgp.peering.planned import GLOBAL, PlannedPeer
 from bgp.sessions.graceful_restart import (
     OWN_RESTART_TIME,
     SETTLE_TIME,
@@ -16,7 +18,19 @@ from bgp.sessions.graceful_restart import (
     InitialConvergence,
     Verb,
 )
-from bgp.speaker.interface import DownReason, Family, PeerOpen
+from bgp.sessions.metrics import Metrics
+from bgp.sessions.sessions import Sessions
+from bgp.speaker.interface import (
+    DownReason,
+    Event,
+    Family,
+    PeerDown,
+    PeerOpen,
+    PeerUp,
+    SpeakerDown,
+)
+from libcalico.process.counters import Registry
+from tests.bgp.test_exabgp import a_peer
 
 P, Q = IPv4Address("10.0.0.1"), IPv4Address("10.0.0.2")
 V4, V6 = Family.IPV4, Family.IPV6
@@ -212,6 +226,33 @@ def test_a_peer_without_graceful_restart() -> None:
     assert gate.next_check() == 2 + SETTLE_TIME
     assert not gate.check(2)
     assert gate.check(2 + SETTLE_TIME)
+
+
+def test_a_peer_without_graceful_restart_that_ends_at_once_is_not_done() -> None:
+    """It has named nothing: felix would take away what it is about to name again."""
+    gate = InitialConvergence(0)
+    gate.expect([(P, V4), (Q, V4)])
+    gate.end_of_rib(Q, V4)
+    gate.up(P, False, 2)
+    gate.down(P)
+    assert not gate.check(2 + SETTLE_TIME)
+    gate.up(P, False, 10)
+    assert not gate.check(9 + SETTLE_TIME)
+    assert gate.check(10 + SETTLE_TIME)
+
+
+@pytest.mark.parametrize("end", [PeerDown(P, DownReason.CLOSED), SpeakerDown("")])
+def test_the_end_of_a_session_reaches_the_gate(end: Event) -> None:
+    gate = InitialConvergence(0)
+    sessions = Sessions(Routing({}, lambda _: None), gate, Metrics(Registry()))
+    planned = PlannedPeer(a_peer(str(P), "10.0.0.9"), GLOBAL, False)
+    sessions.hold({P: planned})
+    sessions.handle_event(opened(None), 1)
+    sessions.handle_event(PeerUp(P, planned.peer), 1)
+    sessions.handle_event(end, 2)
+    assert not gate.check(1 + SETTLE_TIME)
+    sessions.handle_event(PeerUp(P, planned.peer), 8)
+    assert gate.check(8 + SETTLE_TIME)
 
 
 def test_a_peer_that_cannot_be_configured_yet_delays_as_one_that_does_not_come_up() -> None:

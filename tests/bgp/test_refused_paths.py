@@ -53,8 +53,9 @@ def test_counts_and_names_follow_every_change(steps: list[tuple[str, IPNetwork]]
             return "AS loop: 64512 is in the path"
         return f"not ours, {prefix}" if path.attributes.med or prefix in bad else path
 
-    rib, model = Rib(judge), dict[IPNetwork, str]()
+    rib, model, looped = Rib(judge), dict[IPNetwork, str](), 0
     for what, net in steps:
+        looped += what == "loop" and model.get(net) != "loop"
         if what in ATTRIBUTES:
             rib.update(said([net], kind=what), PEER)
             model[net] = what
@@ -72,6 +73,18 @@ def test_counts_and_names_follow_every_change(steps: list[tuple[str, IPNetwork]]
         assert rib.refused(PEER.peer) == (len(faults), len(loops))
         assert rib.faults(PEER.peer, 99) == {each: f"not ours, {each}" for each in faults}
         assert len(rib.faults(PEER.peer, 2)) == min(2, len(faults))
+        assert rib.rejected == looped
+
+
+def test_of_a_prefix_with_several_refused_paths_every_reason_is_named() -> None:
+    """With ADD-PATH: whichever came last."""
+    for first, second in ((1, 2), (2, 1)):
+        rib = Rib(lambda prefix, path: f"reason {path.path_id}")
+        for path_id in (first, second):
+            announced = (Announced(NETS[0], PEER.peer, path_id),)
+            rib.update(PathsReceived(PEER.peer, Attributes(), announced), PEER)
+        assert rib.refused(PEER.peer) == (2, 0)
+        assert rib.faults(PEER.peer, 20) == {NETS[0]: "reason 1; reason 2"}
 
 
 def test_telling_of_many_costs_no_more_than_of_few() -> None:

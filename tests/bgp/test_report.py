@@ -19,6 +19,7 @@ from libcalico import apiconfig
 from libcalico.datastore import connect
 from libcalico.datastore.interface import Datastore, Entry, Put
 from libcalico.datastore.syncer import SyncBatch, Update
+from libcalico.errors import MuslinError
 from libcalico.model.keys import ResourceKey
 from libcalico.model.resources.nodestatus import CalicoNodeStatusStatus
 from libcalico.model.validation.validate import problems
@@ -189,6 +190,50 @@ async def test_a_request_that_changes_while_it_is_answered_is_answered_again() -
     answering.cancel()
     await asyncio.gather(answering, return_exceptions=True)
     await cluster.stop()
+
+
+async def test_a_single_report_that_cannot_be_written_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its request has no period: no other moment would come."""
+    monkeypatch.setattr("bgp.agent.report.RETRY", 0.01)
+    cluster = await cluster_of_two()
+    tries = []
+
+    class Store:
+        """It is away at first."""
+
+        async def commit(self, changes: Any) -> None:
+            tries.append(changes)
+            if len(tries) == 1:
+                raise MuslinError("it is away")
+
+    reporter = Reporter(cluster.agents["n1"], cast("Datastore", Store()))
+    reporter.apply_batch(told_of(request("one", 0)), time.monotonic())
+    answering = asyncio.create_task(reporter._answer())
+    await until(lambda: len(tries) == 2, "the second try")
+    await cluster.calm()
+    assert reporter._due == {}
+    answering.cancel()
+    await asyncio.gather(answering, return_exceptions=True)
+    await cluster.stop()
+
+
+async def test_a_report_that_is_frozen_is_not_written_once_more() -> None:
+    """A period of 0 holds from when it is told, not after the period before."""
+    cluster = await cluster_of_two()
+    reporter = Reporter(cluster.agents["n1"], cast("Datastore", None))
+    for period, due in ((60, True), (0, False), (60, True)):
+        key, value = request("one", period)
+        written = CalicoNodeStatusStatus(lastUpdated="2026-01-02T03:04:05Z")
+        answered = msgspec.structs.replace(value, status=written)
+        reporter.apply_batch(told_of((key, answered)), 5.0)
+        assert (key in reporter._due) is due
+    await cluster.stop()
+
+
+def told_of(told: tuple[Any, Any]) -> SyncBatch:
+    return SyncBatch([Update(told[0], Entry(*told, 1, b""))], True)
 
 
 @pytest.mark.promise("F-56")
