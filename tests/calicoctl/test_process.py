@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import signal
@@ -17,6 +18,8 @@ from tests.support.patience import HANG, wait_for
 
 CALICOCTL = [sys.executable, "-m", "calicoctl.main"]
 BARE = [sys.executable, "-c", ""]
+ESTABLISHED = "01"
+"""Of a TCP connection, in the kernel's table."""
 POOL = """\
 kind: IPPool
 apiVersion: projectcalico.org/v3
@@ -208,7 +211,7 @@ def test_an_interruption_in_the_middle_is_quiet(private_etcd: Etcd) -> None:
             process.stdin.close()
             process.stdin = None
             # Connected to what does not answer.
-            wait_for(lambda: _waits(process.pid), "it waits")
+            wait_for(lambda: _is_connected(process.pid, private_etcd.port), "it waits")
             process.send_signal(signal.SIGINT)
             out, err = process.communicate(timeout=HANG)
         assert (process.returncode, err.strip()) == (130, ""), words
@@ -216,7 +219,12 @@ def test_an_interruption_in_the_middle_is_quiet(private_etcd: Etcd) -> None:
     private_etcd.resume()
 
 
-def _waits(pid: int) -> bool:
-    """Whether a process holds a connection to another."""
-    links = (os.readlink(one) for one in Path(f"/proc/{pid}/fd").iterdir() if one.is_symlink())
-    return any(link.startswith("socket:") for link in links)
+def _is_connected(pid: int, port: int) -> bool:
+    """Whether a process holds an established connection to this port (`man 5 proc`, net/tcp)."""
+    held = set()
+    for one in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):  # closed meanwhile, as each file of an import is
+            held.add(os.readlink(one))
+    rows = [row.split() for row in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
+    ends = [row[9] for row in rows if row[2].endswith(f":{port:04X}") and row[3] == ESTABLISHED]
+    return any(f"socket:[{inode}]" in held for inode in ends)

@@ -82,13 +82,19 @@ class Life:
         return list(up.values())
 
 
-async def look(store: Datastore) -> MemoryStore:
-    """Everything that is stored, for the model's invariants; nobody writes meanwhile."""
-    seen = MemoryStore()
-    for family in ("Block", "BlockAffinity", "Handle", "WorkloadEndpoint"):
-        for entry in (await store.list(Selection(family))).entries:
-            seen.entries[entry.key] = entry
-    return seen
+async def look(store: Datastore, etcd: Etcd) -> MemoryStore:
+    """Everything that is stored, of one moment, for the model's invariants.
+
+    A write that a dead process had sent may be carried out between two of the listings.
+    """
+    async with asyncio.timeout(HANG):
+        while True:
+            seen, before = MemoryStore(), etcd.revision()
+            for family in ("Block", "BlockAffinity", "Handle", "WorkloadEndpoint"):
+                for entry in (await store.list(Selection(family))).entries:
+                    seen.entries[entry.key] = entry
+            if etcd.revision() == before:
+                return seen
 
 
 @pytest.mark.asyncio
@@ -123,14 +129,14 @@ async def test_killed_processes_lose_nothing_and_share_nothing(etcd: Etcd, tmp_p
             finally:
                 for life in running.values():
                     life.kill()
-            seen = await look(store)
+            seen = await look(store, etcd)
             check_store(seen)
             alive = [c for life in lives for c in life.containers() if standing(tmp_path, c)]
             granted += len(alive)
             check_owners(holders(seen), alive)
         for host in HOSTS:
             assert start(host, "finish").process.wait(HANG) == 0
-        seen = await look(store)
+        seen = await look(store, etcd)
         check_store(seen)
         assert holders(seen) == {}
         assert not [key for key in seen.entries if isinstance(key, ResourceKey)]
