@@ -142,16 +142,16 @@ class Cluster:
 
     async def find_node(self) -> None:
         """Learn whether an own Node that seems to be missing cannot be read. Never raises."""
-        self.unreadable = ""
-        if self.has_node(self._node):
-            return
-        try:
-            async with asyncio.timeout(FIND_SECONDS):
-                await self._store.get(ResourceKey("Node", self._node))
-        except InvalidValue as error:
-            self.unreadable = f"it cannot be read: {error}"
-        except (DatastoreError, TimeoutError):
-            pass  # the call that needs the Node reports the datastore's trouble
+        unreadable = ""
+        if not self.has_node(self._node):
+            try:
+                async with asyncio.timeout(FIND_SECONDS):
+                    await self._store.get(ResourceKey("Node", self._node))
+            except InvalidValue as error:
+                unreadable = f"it cannot be read: {error}"
+            except (DatastoreError, TimeoutError):
+                pass  # the call that needs the Node reports the datastore's trouble
+        self.unreadable = unreadable
 
     def pod_cidrs(self, node: str) -> list[str]:
         """The networks that the node's resource reserves for its pods, if any."""

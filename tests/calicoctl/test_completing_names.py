@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -30,9 +32,19 @@ STORED = "---\n".join(
 )
 
 
+USUAL = ["-m", "calicoctl.main"]
+PATIENT = [
+    "-c",
+    "from calicoctl.terminal import completing_names; from calicoctl.main import main;"
+    f" completing_names.SECONDS = {HANG}; main()",
+]
+"""The program where an answer is to come, however slow the machine: as long as a test waits."""
+
+
 @pytest.fixture
-def stored(ctl: Ctl) -> Ctl:
-    """Objects of some kinds."""
+def stored(ctl: Ctl, monkeypatch: pytest.MonkeyPatch) -> Ctl:
+    """Objects of some kinds, which are waited for."""
+    monkeypatch.setattr(completing_names, "SECONDS", HANG)
     done = ctl("apply", "-f", "-", stdin=STORED)
     assert done.code == 0, done.err
     return ctl
@@ -90,9 +102,8 @@ def test_a_datastore_that_hangs_costs_its_time_and_no_word(
     finally:
         own_stored.resume()
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "", "")
-    assert asked("calicoctl get pools g", own_stored.environment()).stdout.splitlines() == [
-        *("plain,green", "plain,grey"),
-    ]
+    found = asked("calicoctl get pools g", own_stored.environment(), PATIENT)
+    assert found.stdout.splitlines() == ["plain,green", "plain,grey"]
 
 
 def test_no_datastore_is_no_word() -> None:
@@ -125,7 +136,9 @@ def own_stored(
     return private_etcd
 
 
-def asked(line: str, environ: dict[str, str]) -> subprocess.CompletedProcess[str]:
+def asked(
+    line: str, environ: dict[str, str], program: Sequence[str] = USUAL
+) -> subprocess.CompletedProcess[str]:
     """What bash gets for a line, in a process of its own."""
     words = line.split(" ")
     complete = {
@@ -134,7 +147,7 @@ def asked(line: str, environ: dict[str, str]) -> subprocess.CompletedProcess[str
         "COMP_CWORD": str(len(words) - 1),
     }
     return subprocess.run(
-        [sys.executable, "-m", "calicoctl.main"],
+        [sys.executable, *program],
         env={**os.environ, **environ, **complete},
         capture_output=True,
         text=True,
@@ -147,7 +160,8 @@ def test_a_real_bash_completes_a_name(stored: Ctl, etcd: Etcd, tmp_path: Path) -
     bash = shutil.which("bash")
     assert bash is not None
     program = tmp_path / "calicoctl"
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m calicoctl.main "$@"\n')
+    command = shlex.join([sys.executable, *PATIENT])
+    program.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
     program.chmod(0o755)
     script = (
         "source <(calicoctl completion bash)\n"

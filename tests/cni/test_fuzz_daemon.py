@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 
+from cni.request.errors import Code
 from linux import links
 from linux.netlink import Socket
 from tests.cni.executable import FULL_SIZE, QUICK, Done, built
 from tests.cni.test_vectors import mutated
 from tests.cni.world import World, container_id, network_config, node_world, pod_namespace
 from tests.support.netns import Namespace
-from tests.support.patience import patient
+from tests.support.patience import patient, until
 
 CALLS = 2_000 if FULL_SIZE else 60
 HURRIED = "-DDEADLINE_MS=5000"
@@ -77,6 +78,11 @@ def odd_config(dice: random.Random) -> bytes:
     return mutated(stdin, dice) if dice.random() < 0.3 else stdin
 
 
+def made(host: Socket) -> list[str]:
+    """The pods' links that there are on the host."""
+    return [one.name for one in links.dump(host) if one.name.startswith("cali")]
+
+
 async def call(node: World, pod: Namespace, verb: str, args: str, stdin: bytes) -> Done:
     import asyncio
 
@@ -126,14 +132,16 @@ async def test_all_or_nothing(node: World) -> None:
                     assert json.loads(done.stdout)["cniVersion"], case
                     deleted = await call(node, pod, "DEL", args, stdin)
                     assert deleted.status == 0, (case, deleted)
-                made = [one.name for one in links.dump(host) if one.name.startswith("cali")]
-                assert made == [], (case, done)
+                if code == Code.TRY_AGAIN_LATER:
+                    # A busy machine may still be at the undo when the executable's time is up.
+                    await node.becomes_clean()
+                assert made(host) == [], (case, done)
                 if number % 50 == 0:
                     assert (node.in_use(), node.endpoints(), node.handles()) == (0, {}, {}), case
                     descriptors = descriptors or len(os.listdir("/proc/self/fd"))
             assert "eth0" not in pod.run("ip", "link")
         assert len(os.listdir("/proc/self/fd")) < descriptors + 10
-        assert daemon.context.journal.count() == 0
-        node.assert_clean()
+        await until(lambda: daemon.context.journal.count() == 0)
+        await node.becomes_clean()
     assert {0, 7} <= codes.keys(), codes
     print(codes)

@@ -8,15 +8,18 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 import cni.node.own_machine
+from cni.node.cluster import Cluster
 from cni.node.own_machine import foreign
 from cni.server.daemon import Daemon
 from ipam.allocator.stored_claims import claimed_network
 from libcalico.datastore.interface import Delete, Put, Selection
+from libcalico.errors import InvalidValue
 from libcalico.model import Metadata, Node, ResourceKey
 from libcalico.model.keys import BlockKey
 from libcalico.model.resources.node import NodeAddress, NodeBGPSpec, NodeSpec
@@ -172,6 +175,29 @@ async def test_a_node_that_cannot_be_read_is_named_with_its_field(
             # The collector's word may be of the time without a Node, until its next sweep.
             await until(lambda: daemon._status()["conditions"] == [])
             await node.delete(pod)
+
+
+@pytest.mark.asyncio
+async def test_that_a_node_cannot_be_read_is_told_while_it_is_asked_for_again() -> None:
+    """STATUS and the conditions are told meanwhile, of another pod's ADD."""
+    answers = asyncio.Event()
+
+    async def get(_: object) -> None:
+        await answers.wait()
+        raise InvalidValue("spec.bgp.ipv4Address", 7, "expected `str`")
+
+    cluster = Cluster(cast(Any, SimpleNamespace(get=get)), NODE)
+    answers.set()
+    await cluster.find_node()
+    told = cluster.unreadable
+    assert "spec.bgp.ipv4Address" in told
+    answers.clear()
+    asking = asyncio.create_task(cluster.find_node())
+    await asyncio.sleep(0)
+    assert cluster.unreadable == told
+    answers.set()
+    await asking
+    assert cluster.unreadable == told
 
 
 @pytest.mark.asyncio
