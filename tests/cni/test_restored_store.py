@@ -78,6 +78,8 @@ async def test_living_nodes_put_back_what_they_own_and_no_address_is_given_twice
             beside = ResourceKey("Node", "node2")
             await store.commit([Put(beside, Node(metadata=Metadata(name="node2")))])
             async with other.daemon(prepare=False, node="node2") as second_daemon:
+                for daemon in (first, second_daemon):
+                    daemon.context.cluster.settle_seconds = HANG  # until all is put back
                 pods = iter(spaces)
                 given = {"old": address(await node.add(next(pods), "old"))}
                 given["theirs"] = address(await other.add(next(pods), "theirs"))
