@@ -70,6 +70,8 @@ def between(lab: Lab, one: Pod, other: Pod, port: int) -> Iterator[Traffic]:
     try:
         result.go_on(20)
         yield result
+        # What became of the last pings of the body, later ones tell.
+        result.go_on(20)
     finally:
         for running in pings:
             running.send_signal(signal.SIGINT)
@@ -105,14 +107,14 @@ def finish(running: subprocess.Popen[bytes]) -> str:
 def lost(text: str, after: int = 0) -> tuple[int, int]:
     """(sent, lost) of ping's output; `lost` counts those after the ping `after`. Pure.
 
-    The ping that was under way at SIGINT is not lost.
+    Those after the last one that was answered were under way at SIGINT: they are not lost.
     """
     summary = _SUMMARY.search(text)
     if not summary:
         raise CheckFailed(f"ping printed no summary: {text[-400:]}")
     sent = int(summary.group(1))
     answered = {int(number) for number in _ANSWER.findall(text)}
-    return sent, len(set(range(after + 1, sent)) - answered)
+    return sent, len(set(range(after + 1, max(answered, default=sent))) - answered)
 
 
 def count(result: Traffic, source: Pod, target: Pod, text: str, mark: int) -> None:

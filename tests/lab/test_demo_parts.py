@@ -19,13 +19,13 @@ PING = """PING 10.65.0.1 (10.65.0.1) 56(84) bytes of data.
 64 bytes from 10.65.0.1: icmp_seq={second} ttl=62 time=0.1 ms
 
 --- 10.65.0.1 ping statistics ---
-3 packets transmitted, 2 received, 33% packet loss, time 20ms
+{sent} packets transmitted, 2 received, 33% packet loss, time 20ms
 """
 
 
-@pytest.mark.parametrize(("second", "missing"), [(2, 0), (3, 1)])
-def test_a_ping_under_way_at_the_end_is_not_lost(second: int, missing: int) -> None:
-    assert lost(PING.format(second=second)) == (3, missing)
+@pytest.mark.parametrize(("second", "sent", "missing"), [(2, 3, 0), (3, 3, 1), (2, 9, 0)])
+def test_pings_under_way_at_the_end_are_not_lost(second: int, sent: int, missing: int) -> None:
+    assert lost(PING.format(second=second, sent=sent)) == (sent, missing)
 
 
 def test_ping_without_a_summary_is_a_failure() -> None:
