@@ -169,7 +169,14 @@ def create(lab: str, name: str) -> MachineRecord:
     )
     assert holder.stdout is not None
     assert holder.stderr is not None
-    if holder.stdout.readline() != b"ready\n":
+    try:
+        line = proc.line_of(holder.stdout.fileno(), f"machine {name}: its file tree")
+    except LabError as error:
+        at = proc.doing(holder.pid)
+        holder.kill()
+        _, rest = holder.communicate()
+        raise LabError(f"{error}; {at}; {rest.decode(errors='replace')[-400:]}") from error
+    if line != b"ready\n":
         said = holder.stderr.read().decode(errors="replace").strip()
         holder.wait()
         raise LabError(f"machine {name}: its namespaces cannot be made: {said[-400:]}")

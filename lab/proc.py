@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import time
@@ -60,6 +61,33 @@ def run(
         said = (err.strip() or out.strip())[-600:]
         raise LabError(f"`{' '.join(command)}` ended with {done.returncode}: {said}")
     return subprocess.CompletedProcess(done.args, done.returncode, out, err)
+
+
+def line_of(descriptor: int, what: str, *, timeout: float = PATIENCE) -> bytes:
+    """The next line of a pipe, what came of it when the pipe ends; LabError naming `what`.
+
+    Nothing behind the line is taken: it is read byte by byte.
+    """
+    deadline, line, ready = time.monotonic() + timeout, b"", select.poll()
+    ready.register(descriptor, select.POLLIN)
+    while not line.endswith(b"\n"):
+        left = deadline - time.monotonic()
+        if left <= 0 or not ready.poll(left * 1000):
+            raise LabError(f"{what}: no word of it within {timeout:g} s")
+        if not (byte := os.read(descriptor, 1)):
+            break
+        line += byte
+    return line
+
+
+def doing(pid: int) -> str:
+    """What a process is at, for an error: its program, its state, where it waits in the kernel."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        place = Path(f"/proc/{pid}/wchan").read_text()
+    except OSError:
+        return f"process {pid} is gone"
+    return f"process {pid} `{command_of(pid)}`: state {state}, in {place}"
 
 
 def start_time(pid: int) -> int | None:

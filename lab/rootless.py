@@ -119,7 +119,13 @@ def build(command: Sequence[str], *, with_us: bool) -> tuple[subprocess.Popen[by
             start_new_session=True,
         )
         os.close(writing)
-        words = said.readline().split()
+        try:
+            words = proc.line_of(said.fileno(), "the rootless world").decode().split()
+        except LabError as error:
+            at = proc.doing(running.pid)
+            running.kill()
+            running.wait()
+            raise LabError(f"{error}; {at}") from error
         if words[:1] != ["ready"]:
             running.wait()
             errors.seek(0)

@@ -46,7 +46,14 @@ def begin(machine: Machine, netns: str | None, *words: str) -> Stream:
     running = machine.start([*FAST_PYTHON, str(PACKETS), *words], netns=netns)
     assert running.stdout is not None
     stream = Stream(words, running)
-    if running.stdout.readline() != b"ready\n":
+    try:
+        line = proc.line_of(running.stdout.fileno(), f"packets {' '.join(words)}")
+    except LabError as error:
+        at = proc.doing(running.pid)
+        running.kill()
+        output, _ = running.communicate()
+        raise LabError(f"{error}; {at}; {output.decode(errors='replace')[-400:]}") from error
+    if line != b"ready\n":
         stream.finish()
         raise LabError(f"packets {' '.join(words)} did not begin")
     return stream

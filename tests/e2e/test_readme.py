@@ -5,7 +5,10 @@ Each block has a /run of its own, so the names of the README's labs meet no othe
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +25,8 @@ from tests.support.patience import HANG, wait_for
 ROOT = Path(__file__).parents[2]
 SHORT = "wiring"
 """In the fast tier a kept demo ends after this check; tests/e2e/test_demo.py has the others."""
+LONGEST = 900.0
+"""Seconds for one line, a whole demo at most; what hangs inside says so itself long before."""
 ROUTE = re.compile(r"^10\.65\.\d+\.\d+/26 via ", re.M)
 Type = Callable[[str], str]
 
@@ -33,25 +38,40 @@ def blocks(first: str) -> list[list[str]]:
     return [lines for lines in found if lines[0].partition("#")[0].strip() == first]
 
 
+def of_group(group: int) -> list[str]:
+    """What each process of a line that hangs is at."""
+    found = []
+    for pid in proc.all_pids():
+        with contextlib.suppress(ProcessLookupError):
+            if os.getpgid(pid) == group:
+                found.append(proc.doing(pid))
+    return found
+
+
 @pytest.fixture
-def typed() -> Iterator[Type]:
+def typed(tmp_path: Path) -> Iterator[Type]:
     """Type a line in the checkout; what it says. Fails with the line and its output."""
+    said = tmp_path / "said"
     command = ["unshare", "--mount", "sh", "-c", "mount -t tmpfs lab /run && exec sleep 3600"]
     holder = subprocess.Popen(command)
     inside = ["nsenter", "-t", str(holder.pid), "--mount", "--", "env", "-C", str(ROOT)]
     inside += ["-u", "MUSLIN_LAB_DIR", "sh", "-c"]
 
     def run(line: str) -> str:
-        done = subprocess.run(
-            [*inside, line],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-            timeout=300,
-        )
-        assert done.returncode == 0, f"$ {line}\n{done.stdout}"
-        return done.stdout
+        # Into a file: what a line has begun may hold a pipe open after it.
+        with said.open("wb") as output:
+            running = subprocess.Popen(
+                [*inside, line], stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            )
+        try:
+            end = f"it ended with {running.wait(LONGEST)}"
+        except subprocess.TimeoutExpired:
+            end = f"not within {LONGEST:g} s; {'; '.join(of_group(running.pid))}"
+            os.killpg(running.pid, signal.SIGKILL)
+            running.wait()
+        text = said.read_text(errors="replace")
+        assert running.returncode == 0, f"$ {line}\n{text}\n{end}"
+        return text
 
     proc.wait_until(lambda: proc.command_of(holder.pid).startswith("sleep"), "a /run", timeout=HANG)
     try:

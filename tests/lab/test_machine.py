@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from lab import proc
+from lab import machine, proc
 from lab.cluster import Lab
 from lab.demo import look
 from lab.errors import LabError
@@ -98,3 +101,37 @@ def test_a_server_that_has_ended_is_not_waited_for(bare: Lab) -> None:
     with pytest.raises(LabError, match=f"process {ended.pid} has ended"):
         bare.nodes[0].wait_http(9, "/readiness", timeout=HANG, server=ended)
     ended.wait()
+
+
+def test_a_line_of_a_pipe_is_waited_for_until_a_limit() -> None:
+    reading, writing = os.pipe()
+    try:
+        os.write(writing, b"ready\nand more\n")
+        assert proc.line_of(reading, "a word") == b"ready\n"
+        assert os.read(reading, 100) == b"and more\n", "nothing else is taken"
+        os.write(writing, b"hal")
+        with pytest.raises(LabError, match=r"a word: no word of it within 0\.1 s"):
+            proc.line_of(reading, "a word", timeout=0.1)
+        os.write(writing, b"f")
+    finally:
+        os.close(writing)
+    assert proc.line_of(reading, "a word") == b"f", "what came before the end"
+    os.close(reading)
+
+
+def test_a_machine_whose_holder_hangs_is_given_up_and_says_where(
+    lab_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holder = tmp_path / "holder.py"
+    holder.write_text("import time; time.sleep(1000)")
+    monkeypatch.setattr(machine, "HOLDER", holder)
+    monkeypatch.setattr(proc, "line_of", partial(proc.line_of, timeout=0.5))
+    try:
+        with pytest.raises(
+            LabError, match=r"machine n1: its file tree: no word .* state \w"
+        ) as told:
+            machine.create(lab_name, "n1")
+        (pid,) = re.findall(r"process (\d+)", str(told.value))
+        assert proc.start_time(int(pid)) is None, "nothing of it stays"
+    finally:
+        subprocess.run(["ip", "netns", "delete", f"{lab_name}-n1"], check=True)
