@@ -20,30 +20,40 @@ def pipe() -> Iterator[tuple[int, int]]:
     os.close(writer)
 
 
-def test_it_rests_for_what_is_left_of_a_second_and_goes_on(pipe: tuple[int, int]) -> None:
+async def turns(number: int = 20) -> None:
+    """So many turns of the loop, which need no clock."""
+    for _ in range(number):
+        await asyncio.sleep(0)
+
+
+def test_it_rests_for_what_is_left_of_a_second_and_goes_on(
+    pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def story() -> None:
-        taken = 0
+        taken, now = 0, 1000.0
         loop = asyncio.get_running_loop()
-        rested: list[float] = []
+        monkeypatch.setattr(loop, "time", lambda: now)
 
         def read() -> int:
-            nonlocal taken
-            taken += 30
-            if taken > 100 and not rested:
-                rested.append(loop.time())
+            nonlocal taken, now
+            taken, now = taken + 30, now + 0.125
             return 30
 
         os.write(pipe[1], b"x")
-        began = loop.time()
         rationed = Rationed(pipe[0], read, most=100)
-        await until(lambda: rationed.rests)
+        await turns()
+        assert rationed.rests == 1
         assert taken == 120, "what was begun is finished"
-        await until(lambda: taken > 120)
-        assert loop.time() - began >= 1.0
+        now = 1000.875
+        await turns()
+        assert taken == 120, "the second is not over"
+        now = 1001.0
+        await turns(3)
+        assert taken > 120
         rationed.close()
         rationed.close()
         after = taken
-        await asyncio.sleep(0.05)
+        await turns()
         assert taken == after
 
     asyncio.run(story())

@@ -24,6 +24,8 @@ NAMES = [
     *(f"{tool}-{verb}" for tool in ("iptables", "ip6tables") for verb in ("save", "restore")),
     "iptables", "ip6tables", "ipset", "conntrack", "nft", "ip", "sysctl", "modprobe", "tc",
 ]  # fmt: skip
+LONGEST = 5 * HANG
+"""Seconds: where others take the processors, many looks meet a felix that waits for one."""
 
 
 @pytest.mark.promise("PAIN-27")
@@ -61,7 +63,8 @@ def test_no_program_runs_while_nothing_changes_and_one_for_what_does(
     world.ip("link del other")
     time.sleep(1)
     assert log.read_text() == before, "no program for what concerns no rule"
-    assert cpu(world.process.pid) - spent < 0.5
+    # The start is the measure: it costs some twenty times as much on a machine of any speed.
+    assert cpu(world.process.pid) - spent < spent / 2
 
     assert store_reads(world) == read, "events come by watches: nothing is listed again"
 
@@ -109,8 +112,9 @@ def settled(log: Path, world: World) -> None:
     what nobody wants is swept long before. A felix that waits for a processor does not sleep.
     """
     assert world.process is not None
-    last, quiet = log.read_text(), 0
+    last, quiet, end = log.read_text(), 0, time.monotonic() + LONGEST
     while quiet < 60:
+        assert time.monotonic() < end, f"felix never rests: {last.split()[-5:]}"
         time.sleep(0.05)
         now = log.read_text()
         quiet = quiet + 1 if now == last and sleeps(world.process.pid) else 0
