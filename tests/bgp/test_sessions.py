@@ -57,7 +57,8 @@ def test_keys(caplog: pytest.LogCaptureFixture) -> None:
         await plain.dial()
         await plain.open()
         await until(lambda: lab.heard.up(BIRD, plain.local), "with its key")
-        assert lab.bird_up()
+        # Our last word of the opening may still be on its way to BIRD.
+        await until(lab.bird_up, "BIRD's side of it")
         status = (Path("/proc") / str(lab.speaker.child_pid) / "status").read_text()
         assert f"CapEff:\t{1 << 10:016x}" in status
         leaks(lab, word, caplog.text)
@@ -403,7 +404,7 @@ def test_a_new_peer_while_routes_are_on_their_way_restarts_nobody(
             reloads = turn + 1
             await until(lambda n=reloads: caplog.text.count("exabgp reloaded") >= n, "done")  # type: ignore[misc]
         await lab.speaker.configure(both)
-        await until(lambda: caplog.text.count("exabgp reloaded") == 7, "with both")
+        await until(lambda: caplog.text.count("exabgp reloaded") >= 7, "with both")
         await second.dial()
         await second.open()
         await until(lambda: lab.heard.up(first.local, second.local), "the second")
