@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,12 +22,17 @@ from lab.cluster import Lab
 from lab.machine import Machine
 from lab.pods import Pod
 from tests.e2e.conftest import say, stopped
-from tests.support.patience import wait_for
+from tests.support.patience import HANG, wait_for
 
 ENVIRONMENT = {
     "iptables-nft": {},
     "nftables": {"FELIX_NFTABLESMODE": "Enabled"},
     "iptables-legacy": {"FELIX_IPTABLESBACKEND": "Legacy"},
+}
+RULES = {
+    "iptables-nft": ["iptables-nft-save"],
+    "nftables": ["nft", "list", "table", "ip", "calico"],
+    "iptables-legacy": ["iptables-legacy-save"],
 }
 Tree = dict[str, Any]
 
@@ -54,19 +60,24 @@ class Scene:
         """The command line of a trace."""
         # The words that enter the other node's namespaces, as `ssh node2` would lead there.
         via = shlex.join(self.node2.command([]))
-        return ["calicoctl", "trace", *more, "--wait", "0", "--via", f"node2={via}"]
+        bounds = ["--wait", "0", "--seconds", f"{3 * HANG:g}"]
+        return ["calicoctl", "trace", *more, *bounds, "--via", f"node2={via}"]
 
-    def trace(self, *more: str, port: str = "8080") -> Tree:
-        """What `calicoctl trace` says, as JSON."""
+    def trace(self, *more: str, port: str = "8080", within: float = 1.5) -> Tree:
+        """What `calicoctl trace` says, as JSON. `within`: seconds; what never comes takes them."""
         target = () if more[:1] and not more[0].startswith("-") else ("client", "server")
         ports = ["--port", port] if port else []
-        command = self.words(*target, *more, *ports, "--timeout", "1.5", "-o", "json")
+        command = self.words(*target, *more, *ports, "--timeout", f"{within:g}", "-o", "json")
         found: Tree = json.loads(self.node1.run(command).stdout)
         return found
 
-    def cause(self, *more: str, port: str = "8080") -> tuple[str, str]:
+    def reaching(self, *more: str, port: str = "8080") -> Tree:
+        """A trace of an attempt that is answered, however slow the machine is."""
+        return self.trace(*more, port=port, within=HANG)
+
+    def cause(self, *more: str, port: str = "8080", within: float = 1.5) -> tuple[str, str]:
         """Name and text of the cause; nothing may be missing of the trace."""
-        tree = self.trace(*more, port=port)
+        tree = self.trace(*more, port=port, within=within)
         assert not tree["missing"], tree["missing"]
         return tree["cause"]["name"], f"{tree['cause']['text']} @{tree['cause']['node']}"
 
@@ -82,7 +93,7 @@ class Scene:
 
     @contextlib.contextmanager
     def policy(self, text: str) -> Iterator[None]:
-        """Objects that stand while the body runs, in force when it begins."""
+        """Objects that stand while the body runs; `in_force` waits for the rules."""
         self.apply(text)
         try:
             yield
@@ -107,9 +118,18 @@ class Scene:
                 machine.run(["sh", "-ec", undo], netns=netns)
         self.recovers()
 
-    def stays_shut(self) -> None:
-        """Wait until what was applied is in force."""
-        wait_for(lambda: not self.connects(), "the policy is in force")
+    def in_force(self, name: str, node: Machine) -> None:
+        """Wait until a node's rules lead to those of a policy.
+
+        A connection that fails would say less: on a busy machine it may only be slow.
+        """
+        way = re.compile(rf"(-j|-g|jump|goto) \S*cali-p[io]-\S*/{name}\b")
+        wait_for(lambda: way.search(self.rules(node)), lambda: (name, self.rules(node)))
+
+    def rules(self, node: Machine) -> str:
+        """The rules of felix on a node, as its back end shows them."""
+        command = RULES[self.backend]
+        return node.run(command).stdout
 
     def recovers(self) -> None:
         """Wait until all is well again."""

@@ -73,7 +73,7 @@ def test_legacy_says_that_it_cannot_and_gives_what_it_can(old: Scene) -> None:
         " ingress: [{action: Deny, protocol: TCP}]}\n"
     )
     with old.policy(spec):
-        old.stays_shut()
+        old.in_force("shut", old.node2)
         tree = old.trace()
         assert tree["cause"]["name"] == "rule"
         assert tree["cause"]["node"] == "node2"

@@ -97,7 +97,7 @@ def test_the_queue_of_the_server_is_full(two: Scene) -> None:
 
 
 def test_a_ping_is_followed(two: Scene) -> None:
-    tree = two.trace("--proto", "icmp", port="")
+    tree = two.reaching("--proto", "icmp", port="")
     assert tree["reached"] is True
     assert tree["probe"]["result"] == "answered"
     assert tree["forward"][-1]["place"] == "destination"
@@ -105,7 +105,7 @@ def test_a_ping_is_followed(two: Scene) -> None:
 
 def test_the_pods_own_attempt_is_followed_and_none_is_sent(two: Scene) -> None:
     command = two.node1.command(
-        ["sh", "-c", f"while :; do nc -z -w 1 {two.server.address} 8080; sleep 0.2; done"],
+        ["sh", "-c", f"while :; do nc -z -w 60 {two.server.address} 8080; sleep 0.2; done"],
         netns=two.client.netns,
     )
     with subprocess.Popen(command, start_new_session=True) as client:
@@ -201,7 +201,7 @@ def test_bad_words_are_refused_with_what_is_allowed(two: Scene) -> None:
 def test_pods_of_one_node(two: Scene) -> None:
     near = pods.add(two.lab, "near", "node1", ports=["tcp:8080"])
     try:
-        tree = two.trace("client", "near")
+        tree = two.reaching("client", "near")
         assert tree["reached"] is True
         assert {each["node"] for each in tree["forward"]} == {"node1"}
         assert tree["forward"][-1]["place"] == "destination"

@@ -26,7 +26,7 @@ def policy(name: str, spec: str, kind: str = "NetworkPolicy") -> str:
 
 @pytest.mark.promise("F-99")
 def test_a_connection_is_followed_through_both_nodes(two: Scene) -> None:
-    tree = two.trace()
+    tree = two.reaching()
     assert tree["reached"] is True
     assert tree["probe"]["result"] == "connected"
     steps = [(each["node"], each["place"], each["what"]) for each in tree["forward"]]
@@ -69,7 +69,7 @@ def test_a_policy_denies_what_comes_in(two: Scene) -> None:
     )
     spec += " {action: Deny, protocol: TCP, destination: {ports: [8080]}}]}"
     with two.policy(policy("shut", spec)):
-        two.stays_shut()
+        two.in_force("shut", two.node2)
         tree = two.trace()
         assert tree["cause"]["name"] == "policy"
         assert tree["cause"]["node"] == "node2"
@@ -85,7 +85,7 @@ def test_a_policy_denies_what_goes_out(two: Scene) -> None:
     spec = "{selector: role == 'client', types: [Egress], egress: [{action: Deny, protocol: TCP},"
     spec += " {action: Allow}]}"
     with two.policy(policy("kept", spec)):
-        two.stays_shut()
+        two.in_force("kept", two.node1)
         name, text = two.cause()
         assert (name, text[-6:]) == ("policy", "@node1")
         assert "NetworkPolicy default/kept, egress[0]" in text
@@ -96,7 +96,7 @@ def test_no_policy_of_the_tier_allows_it(two: Scene) -> None:
         "{selector: role == 'server', types: [Ingress], ingress: [{action: Allow, protocol: UDP}]}"
     )
     with two.policy(policy("udp-only", spec)):
-        two.stays_shut()
+        two.in_force("udp-only", two.node2)
         name, text = two.cause()
         assert (name, text[-6:]) == ("end-of-tier", "@node2")
         assert "no policy of tier default allows it" in text
@@ -108,7 +108,7 @@ def test_a_staged_policy_would_deny_it(two: Scene) -> None:
         "{selector: role == 'server', types: [Ingress], ingress: [{action: Deny, protocol: TCP}]}"
     )
     with two.policy(policy("soon", spec, "StagedNetworkPolicy")):
-        tree = two.trace()
+        tree = two.reaching()
         assert tree["reached"] is True
         (note,) = tree["notes"]
         assert "if the staged policies were in force it would be denied" in note
@@ -154,7 +154,7 @@ def test_an_untracked_policy_of_the_host_denies_it(two: Scene) -> None:
         " {action: Allow}]}\n"
     )
     with two.policy(objects):
-        two.stays_shut()
+        two.in_force("raw", two.node2)
         name, text = two.cause()
         assert (name, text[-6:]) == ("policy", "@node2")
         assert "GlobalNetworkPolicy raw, ingress[0]" in text

@@ -52,7 +52,7 @@ def test_no_host_answers_for_the_next_hop(two: Scene) -> None:
     gone = two.lab.host("node1").address.network[77].compressed
     route = f"{two.server.address}/32 via {gone} dev eth0"
     with two.planted(two.node1, f"ip route add {route}", f"ip route del {route}"):
-        name, text = two.cause("--timeout", "5")
+        name, text = two.cause(within=5)
         assert (name, text[-6:]) == ("next-hop", "@node1")
         assert gone in text
 
