@@ -16,7 +16,7 @@ import pytest
 
 from lab import cluster, proc, state
 from lab.demo.__main__ import CHECKS
-from tests.support.host import output, snapshot
+from tests.support.host import of_a_lab, output, snapshot
 
 HANG = 900.0
 """Seconds after which a demo counts as hung."""
@@ -81,7 +81,7 @@ def ours(table: str, line: str, name: str) -> bool:
     """Whether a new line of the host's tables would be the demo's doing."""
     if table in ("ip netns", "mounts", "/run"):
         return name in line or "calico" in line
-    return True
+    return of_a_lab(line) if table == "ip link" else "cali" in line
 
 
 def test_the_demo_runs_as_an_ordinary_user_in_one_unshare() -> None:

@@ -19,7 +19,7 @@ import pytest
 from lab import cluster, proc, state
 from lab.errors import LabError
 from tests.lab.conftest import quiet
-from tests.support.host import output
+from tests.support.host import links, of_a_lab, output
 from tests.support.patience import HANG
 
 
@@ -50,11 +50,13 @@ def traces(name: str) -> list[str]:
 
 
 def test_down_leaves_no_trace(names: tuple[str, str], own_base: Path) -> None:
-    links = output("ip", "-br", "link", "show", "type", "bridge")
+    before = set(links())
     lab = cluster.up(names[0], agents_too=False, say=quiet)
     assert len([line for line in traces(lab.name) if "-node" in line]) >= 3
     lab.nodes[0].start(["sleep", "1000"])
-    assert output("ip", "-br", "link", "show", "type", "bridge") == links
+    inside = lab.router.run(["ip", "-o", "link"]).stdout.splitlines()
+    assert [line for line in inside if of_a_lab(line.split(":")[1])], "it has such links"
+    assert not [link for link in links() if link not in before and of_a_lab(link)]
     assert cluster.down(lab.name)
     assert traces(lab.name) == []
     assert not own_base.exists()

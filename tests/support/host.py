@@ -8,6 +8,18 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+_LINK = re.compile(r"(mgmt|fabric|rack\d+|to-.+|cali.*|(vxlan|wireguard|wg)[-.].*cali.*)")
+
+
+def of_a_lab(link: str) -> bool:
+    """Whether a link has a name that a lab or an agent gives. Other programs make links as well."""
+    return bool(_LINK.fullmatch(link.strip().partition("@")[0]))
+
+
+def links() -> list[str]:
+    """The names of the host's links."""
+    return [line.split(":")[1].strip() for line in output("ip", "-o", "link")]
+
 
 def output(*command: str) -> list[str]:
     """Sorted lines of a command's output, without counters and the time."""
@@ -28,7 +40,7 @@ def snapshot(relevant: Callable[[str], bool] = lambda _: True) -> dict[str, list
     """Network namespaces, links, rules, sets and /run of the host, `relevant` lines only."""
     tables = {
         "ip netns": output("ip", "netns"),
-        "ip link": [line.split(":")[1] for line in output("ip", "-o", "link")],
+        "ip link": links(),
         "iptables-save": output("iptables-save"),
         "ipset list": output("ipset", "list", "-name"),
         "/run": run_files(),
