@@ -72,7 +72,7 @@ def test_what_was_shut_is_shut_until_felix_knows_better(guarded: World) -> None:
     with flowing(streams(world)) as traffic:
         wait_for(lambda: traffic.silent("pod shut", "pod shut 6", running="pod open"))
         wait_for(lambda: traffic.silent("node shut", running="node open"))
-        traffic.arrived.clear()
+        traffic.anew()
         for _ in range(TIMES):
             world.stop_felix(signal.SIGKILL)
             world.etcd.stop()
@@ -131,7 +131,7 @@ def test_policy_that_was_tightened_meanwhile_opens_nothing_else(guarded: World) 
     with flowing(watched) as traffic:
         wait_for(lambda: traffic.silent("pod shut", running="pod open"))
         traffic.wait("pod open")
-        traffic.arrived.clear()
+        traffic.anew()
         world.stop_felix(signal.SIGKILL)
         spec = {"selector": "role == 'b'", "order": -1, **SHUT}
         world.put("globalnetworkpolicies", "shut", "GlobalNetworkPolicy", spec)

@@ -18,10 +18,26 @@ EVERY = 0.005
 
 @dataclass
 class Traffic:
-    """What was sent and what arrived, by name of the stream."""
+    """What was sent and what arrived, by name of the stream.
+
+    `count`: the number of this count, which each datagram carries, and what of it arrived.
+    """
 
     sent: Counter[str] = field(default_factory=Counter)
-    arrived: Counter[str] = field(default_factory=Counter)
+    count: tuple[int, Counter[str]] = field(default_factory=lambda: (0, Counter()))
+
+    @property
+    def arrived(self) -> Counter[str]:
+        """What arrived of the datagrams of this count."""
+        return self.count[1]
+
+    def anew(self) -> None:
+        """Begin another count. What was sent before it is none of it, however late it arrives."""
+        self.count = self.count[0] + 1, Counter()
+
+    def payload(self, name: str) -> bytes:
+        """What a datagram of a stream carries now."""
+        return f"{name} {self.count[0]}".encode()
 
     def wait(self, name: str, more: int = 20) -> None:
         """Until some more have arrived; AssertionError when they do not."""
@@ -76,17 +92,18 @@ def flowing(streams: Sequence[Stream]) -> Iterator[Traffic]:
     def receive(ear: socket.socket, name: str) -> None:
         while not over.is_set():
             try:
-                if ear.recv(64).decode() == name:
-                    traffic.arrived[name] += 1
+                told = ear.recv(64)
+                number, arrived = traffic.count
+                if told == f"{name} {number}".encode():
+                    arrived[name] += 1
             except TimeoutError:
                 continue
 
     def send(stream: Stream) -> None:
-        payload = stream.name.encode()
         while not over.is_set():
             with socket.socket(stream.family, socket.SOCK_DGRAM) as mouth:
                 try:
-                    mouth.sendto(payload, (stream.address, stream.port))
+                    mouth.sendto(traffic.payload(stream.name), (stream.address, stream.port))
                     traffic.sent[stream.name] += 1
                 except OSError:
                     # No route, or refused here: it did not arrive either.
