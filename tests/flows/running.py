@@ -10,6 +10,7 @@ from flows.place import Place
 from flows.server.process import Process
 from flows.server.settings import Settings
 from lab.certificates import Certificates
+from tests.support.ports import free_ports
 
 NOW = 1_800_000_000
 
@@ -42,7 +43,10 @@ async def aggregator(
 ) -> AsyncIterator[Running]:
     """Start one on a free port of 127.0.0.1; with TLS where there are certificates."""
     clock = Clock()
-    process = Process(settings or Settings(port=0, health=False), host="127.0.0.1", clock=clock)
+    if settings is None:
+        # One that is started again on its port finds it free: no connection out is given it.
+        settings = Settings(port=free_ports(1)[0], health=False)
+    process = Process(settings, host="127.0.0.1", clock=clock)
     await process.start()
     place = Place(f"127.0.0.1:{process.port}")
     if certificates is not None:

@@ -20,7 +20,7 @@ from libcalico.errors import MuslinError
 from libcalico.process import tasks
 from tests.flows.running import aggregator
 from tests.flows.test_client import WORLD
-from tests.support.patience import until
+from tests.support.patience import HANG, until
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def settings(files: Certificates, **more: object) -> Settings:
 
 
 async def listed(place: Place) -> int:
-    async with Aggregator(place, patience=10) as goldmane:
+    async with Aggregator(place, patience=HANG) as goldmane:
         return (await goldmane.list(FlowQuery())).total
 
 

@@ -64,6 +64,9 @@ class Wires:
 
     def unplug(self, node: int) -> None:
         """Nothing of a node's kernel state stays."""
+        # The kernel takes a namespace away later, and until then the cable's name here is taken.
+        command = ["ip", "-n", self.control, "link", "del", f"e{node}"]
+        subprocess.run(command, capture_output=True, check=False)
         self._delete(self.space(node))
 
     def down(self) -> None:

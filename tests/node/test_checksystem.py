@@ -7,7 +7,6 @@ import json
 import os
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,12 +17,18 @@ from node.checks.datastore_facts import OtherNode
 from node.checks.facts import Probe
 from node.gather import certificates, host, kernel, kubernetes, places, probes
 from node.kernel_modules import MODULES, present
+from tests.support import unhurried
 from tests.support.certificates import make_certificates
 from tests.support.etcd import Etcd, free_ports
 from tests.support.netns import Namespace, network_namespace
 from tests.support.patience import HANG, wait_for
 
-COMMAND = [sys.executable, "-m", "node.main", "checksystem"]
+COMMAND = [
+    *unhurried.command(
+        "node.main", "node.gather.certificates:TIMEOUT", "node.gather.kernel:_LIMIT"
+    ),
+    "checksystem",
+]
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="namespaces need root")
 
 

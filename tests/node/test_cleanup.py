@@ -12,6 +12,7 @@ from libcalico.errors import MuslinError
 from libcalico.process import paths
 from node import cleanup, hostports
 from tests.support.netns import network_namespace
+from tests.support.patience import HANG
 
 
 def test_forced_under_living_agents_it_says_that_they_write_again(
@@ -70,7 +71,7 @@ def test_portmaps_chains_go_once_they_forward_nothing(program: str, variant: str
 
         def clean() -> dict[str, str]:
             with space.entered():
-                return asyncio.run(hostports.remove(10.0, said.append))
+                return asyncio.run(hostports.remove(HANG, said.append))
 
         before = rules()
         assert len(before) == 12

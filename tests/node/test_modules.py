@@ -11,6 +11,13 @@ import pytest
 
 from node.start import modules
 from node.start.modules import WANTED, load, startup_modules
+from tests.support.patience import HANG
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine may need long for a program or a namespace."""
+    monkeypatch.setattr(modules, "LIMIT", HANG)
 
 
 def program(folder: Path, name: str, text: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -13,6 +12,9 @@ import pytest
 
 from libcalico.process.health import HealthServer, Reporter
 from node import probes
+from tests.support import unhurried
+
+PROGRAM = unhurried.command("node.main", "node.probes:LIMIT")
 
 
 @asynccontextmanager
@@ -27,7 +29,7 @@ async def agents(*, felix: bool, bird: bool) -> AsyncIterator[dict[str, str]]:
 
 def ask(environ: dict[str, str], *arguments: str) -> tuple[int, str]:
     done = subprocess.run(
-        [sys.executable, "-m", "node.main", *arguments],
+        [*PROGRAM, *arguments],
         capture_output=True, text=True, check=False, env={**os.environ, **environ},
     )  # fmt: skip
     return done.returncode, done.stderr

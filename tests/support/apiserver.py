@@ -81,6 +81,8 @@ class ApiServer:
         while time.monotonic() < deadline and self.running:
             try:
                 if self.call("GET", "/readyz", raw=True) == b"ok":
+                    # Its own controller makes it, which being ready does not wait for.
+                    self.call("GET", "/api/v1/namespaces/default")
                     return
             except (OSError, ApiRefused):
                 pass
@@ -169,29 +171,20 @@ class ApiServer:
         binding = {"metadata": {"name": unique}, "subjects": [subject], "roleRef": reference}
         self.ensure(f"{rbac}/clusterrolebindings", binding)
         token = self.token(name, space)
-        for rule in rules:
-            if "resources" in rule:
-                wait_for(lambda one=rule: self._may(token, one), rule)  # type: ignore[misc]
+        wanted = [_compared(rule) for rule in rules if "resources" in rule]
+        wait_for(lambda: all(one in self._rules(token, space) for one in wanted), wanted)
         return token
 
-    def _may(self, token: str, rule: Mapping[str, Any]) -> bool:
-        """Whether the server knows the token, and lets its owner do what begins a rule."""
-        resource, _, part = str(rule["resources"][0]).partition("/")
-        asked = {
-            "group": rule["apiGroups"][0],
-            "resource": resource,
-            "subresource": part,
-            "name": next(iter(rule.get("resourceNames", ())), ""),
-            "verb": rule["verbs"][0],
-        }
-        path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-        body = {"spec": {"resourceAttributes": asked}}
+    def _rules(self, token: str, space: str) -> list[dict[str, set[str]]]:
+        """What the server's copies let the owner of a token do; nothing while it knows none."""
+        path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
         try:
-            return bool(self.call("POST", path, body, token=token)["status"]["allowed"])
+            told = self.call("POST", path, {"spec": {"namespace": space}}, token=token)
         except ApiRefused as refused:
             if refused.status not in (401, 403):
                 raise
-            return False
+            return []
+        return [_compared(rule) for rule in told["status"]["resourceRules"]]
 
     def token(self, name: str, space: str = "default") -> str:
         """A fresh token of a service account (TokenRequest)."""
@@ -336,6 +329,12 @@ class ApiRefused(Exception):
     def __init__(self, status: int, text: str) -> None:
         super().__init__(f"{status}: {text}")
         self.status = status
+
+
+def _compared(rule: Mapping[str, Any]) -> dict[str, set[str]]:
+    """A rule of RBAC, whatever the order of its words."""
+    parts = ("verbs", "apiGroups", "resources", "resourceNames")
+    return {part: set(rule.get(part) or ()) for part in parts}
 
 
 def kubeconfig(api: ApiServer) -> str:

@@ -230,7 +230,7 @@ class Etcd(OwnProcess):
         return sum(int(float(one.split()[-1])) for one in lines if f'"{method}"' in one)
 
     def _metrics(self, name: str) -> list[str]:
-        with urllib.request.urlopen(f"{self.endpoint}/metrics", timeout=30) as answer:
+        with urllib.request.urlopen(f"{self.endpoint}/metrics", timeout=HANG) as answer:
             lines: list[str] = answer.read().decode().splitlines()
         return [one for one in lines if one.startswith(name)]
 

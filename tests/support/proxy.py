@@ -84,11 +84,19 @@ class Proxy:
     async def _pump(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, flowing: asyncio.Event
     ) -> None:
+        tail = b""
         while data := await reader.read(65536):
-            if self._marker and self._marker in data:
-                self.hang()
-                self._held.set()
+            tail = self._looked_through(tail + data)
             await flowing.wait()
             writer.write(data)
             await writer.drain()
         writer.close()
+
+    def _looked_through(self, data: bytes) -> bytes:
+        """Hang where the marker is in it; the end of it that may begin a marker."""
+        if not self._marker:
+            return b""
+        if self._marker in data:
+            self.hang()
+            self._held.set()
+        return data[max(0, len(data) - len(self._marker) + 1) :]

@@ -6,14 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from tests import box, tiers
+from tests.support.patience import HANG, wait_for
 
-HANG = 60.0
 MESS = """\
 import os, subprocess, sys, time
 name, folder, mark = sys.argv[1:]
@@ -46,17 +45,16 @@ def test_a_killed_run_leaves_nothing(tmp_path: Path, how: signal.Signals) -> Non
     name, folder, mark = f"mt-box-{os.getpid()}", tmp_path / "mess", f"{os.getpid()}.{how}123"
     words = [sys.executable, "-c", MESS, name, str(folder), mark]
     outer = subprocess.Popen([sys.executable, "-c", OUTER, *words], cwd=tiers.ROOT)
-    begun = time.monotonic()
-    while not folder.with_suffix(".ready").exists():
+
+    def ready() -> bool:
         assert outer.poll() is None
-        assert time.monotonic() - begun < HANG
-        time.sleep(0.02)
+        return folder.with_suffix(".ready").exists()
+
+    wait_for(ready, "the mess is there")
     assert lives(mark)
     outer.send_signal(how)
     outer.wait(HANG)
-    while lives(mark):
-        assert time.monotonic() - begun < 2 * HANG
-        time.sleep(0.02)
+    wait_for(lambda: not lives(mark), "what it started ends")
     assert not Path("/run/netns", name).exists()
     assert str(folder) not in Path("/proc/self/mounts").read_text()
 
@@ -80,16 +78,14 @@ def test_a_killed_run_of_mutants_leaves_no_test_behind() -> None:
     def runs() -> bool:
         return any(_read(one) == inside for one in Path("/proc").glob("[0-9]*/cmdline"))
 
-    begun = time.monotonic()
-    while not runs():
+    def begun() -> bool:
         assert outer.poll() is None
-        assert time.monotonic() - begun < HANG
-        time.sleep(0.02)
+        return runs()
+
+    wait_for(begun, "the test runs")
     outer.kill()
     outer.wait(HANG)
-    while runs():
-        assert time.monotonic() - begun < 2 * HANG
-        time.sleep(0.02)
+    wait_for(lambda: not runs(), "it ends")
 
 
 def _read(file: Path) -> bytes:

@@ -6,7 +6,6 @@ import importlib.util
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.support import unhurried
 from tests.support.etcd import Etcd
 from tests.support.patience import HANG, wait_for
 
@@ -42,7 +42,8 @@ def serving(
     """`calico-web` on a free port; gives its address, without a slash at the end."""
     log = folder / "web.log"
     told = {**os.environ, **environ, "HOME": str(folder)}
-    command = [sys.executable, "-m", "web.main", "--port=0", *arguments]
+    program = unhurried.command("web.main", "web.facts.asking:SECONDS")
+    command = [*program, "--port=0", *arguments]
     with log.open("wb") as output:
         process = subprocess.Popen(
             command, stdout=output, stderr=subprocess.STDOUT, env=told,

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 
+import pytest
+
 from flows.attending import Attendance
 from flows.place import Place
 from flows.query import FlowQuery
@@ -13,15 +15,22 @@ from flows.record import Counts, Flow
 from libcalico.process import tasks
 from tests.flows.running import aggregator
 from tests.flows.test_client import START, deliver
-from tests.support.patience import until_asked
+from tests.support.patience import HANG, until_asked
 from tests.support.ports import free_ports
 from tests.web import world
 from tests.web.test_flows_view import flow
+from web.facts import asking as module
 from web.facts.asking import WITHOUT, Asking
 from web.facts.facts import Facts
 from web.facts.words import AGGREGATOR
 from web.pages.pages import flow_content
 from web.views.flows import flow_view
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine may need long for an answer."""
+    monkeypatch.setattr(module, "SECONDS", HANG)
 
 
 async def status(_arguments: Mapping[str, object]) -> AsyncIterator[Mapping[str, object]]:
