@@ -30,7 +30,9 @@ log = logging.getLogger(__name__)
 
 
 class EndpointRows:
-    """A sink of the syncer. `take_own` gets this node's endpoints, then `changed` is called."""
+    """A sink of the syncer. `take_own` gets this node's endpoints, and says itself what changed;
+    `changed` is called where the others' change what is to be told.
+    """
 
     def __init__(self, calc: Calculator, take_own: Take, changed: Callable[[], object]) -> None:
         self._calc, self._remote = calc, calc.policy.remote
@@ -87,9 +89,10 @@ class EndpointRows:
         if name in self._own or name in self._remote.local:
             self._own.pop(name, None)
             self._take_own(_key(name), None, revision)
-        else:
-            self._remote.remove(name)
-        self._changed()
+            return
+        self._remote.remove(name)
+        if self._calc.policy.dirty:
+            self._changed()
 
     def end(self, revision: int) -> None:
         """End a listing: remove what it did not name."""

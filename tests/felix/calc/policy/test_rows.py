@@ -130,6 +130,25 @@ def test_equal_rows_listed_again_are_no_work() -> None:
     assert (fed.changes, fed.calc.policy.operations.total, len(fed.own)) == (before, spent, own)
 
 
+def test_a_deletion_that_changes_nothing_asks_for_no_turn() -> None:
+    fed = Fed()
+    named, other = (pod(name, "10.0.0.7", {"app": app}, node="n2")
+                    for name, app in (("named", "x"), ("other", "y")))  # fmt: skip
+    fed.put(named, other)
+    before = fed.changes
+    fed.rows.gone(name_of(other[0]), fed.revision)
+    assert fed.changes == before, "no set has it"
+    fed.rows.gone(name_of(named[0]), fed.revision)
+    assert fed.changes == before + 1
+    here = fed.calc.endpoints.get(HERE[0])
+    assert here is not None
+    fed.calc.endpoints.retract(HERE[0], here.container_id)
+    fed.flush()
+    fed.rows.gone(name_of(HERE[0]), fed.revision)
+    assert fed.own[-1] == ("here", False)
+    assert fed.changes == before + 1, "its owner was told, and knew"
+
+
 def test_equal_revisions_of_another_store_are_other_rows() -> None:
     fed = Fed()
     one = pod("p", "10.0.0.1", {"app": "x"}, node="n2")
