@@ -24,6 +24,7 @@ import math
 import re
 import struct
 from collections.abc import Collection, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 from linux.errors import KernelError
@@ -60,24 +61,44 @@ class Forgetter:
     """Joins calls of `delete_by_address`: those that come during a walk share the next one."""
 
     def __init__(self) -> None:
-        self._waiting: set[IPAddress] = set()
-        self._next: asyncio.Future[None] | None = None
-        self._turn = asyncio.Lock()
+        self._addresses: set[IPAddress] = set()
+        self._waiters: list[asyncio.Future[None]] = []
+        self._walking = False
 
     async def forget(self, addresses: Iterable[IPAddress]) -> None:
         """Returns when the flows of these addresses are gone. Raises as `delete_by_address`."""
-        self._waiting.update(addresses)
-        if not self._waiting:
+        wanted = set(addresses)
+        if not wanted:
             return
-        if self._next is None:
-            self._next = asyncio.ensure_future(self._walk())
-            self._next.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
-        await asyncio.shield(self._next)
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[None] = loop.create_future()
+        self._addresses |= wanted
+        self._waiters.append(waiter)
+        if not self._walking:
+            self._walking = True
+            # Those who ask in this turn of the loop share the walk.
+            loop.call_soon(self._walk)
+        await waiter
 
-    async def _walk(self) -> None:
-        async with self._turn:
-            addresses, self._waiting, self._next = self._waiting, set(), None
-            await delete_by_address(addresses)
+    def _walk(self) -> None:
+        addresses, waiters = list(self._addresses), self._waiters
+        self._addresses, self._waiters = set(), []
+        work = asyncio.get_running_loop().run_in_executor(None, _delete, addresses)
+        work.add_done_callback(partial(self._walked, waiters))
+
+    def _walked(self, waiters: Iterable[asyncio.Future[None]], work: asyncio.Future[None]) -> None:
+        self._walking = bool(self._waiters)
+        if self._walking:
+            self._walk()
+        error = work.exception()
+        for waiter in waiters:
+            # One whose caller was cancelled is done.
+            if waiter.done():
+                continue
+            if error is not None:
+                waiter.set_exception(error)
+            else:
+                waiter.set_result(None)
 
 
 def _delete(addresses: list[IPAddress]) -> None:

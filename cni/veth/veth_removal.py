@@ -68,7 +68,7 @@ class VethRemover:
         removal = _Removal(name, mark)
         self._waiting.append(removal)
         self._go_on()
-        return await asyncio.shield(removal.done)
+        return await removal.done
 
     def _go_on(self) -> None:
         """Send the waiting removals, unless others are in the exclusive part."""

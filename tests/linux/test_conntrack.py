@@ -111,6 +111,41 @@ def test_those_who_ask_at_once_share_the_walks(
     assert _flows(space) == {(B, C), (C, C), (B6, B6)}
 
 
+def test_a_failed_walk_is_told_to_those_who_shared_it_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    walks: list[list[IPAddress]] = []
+
+    def walk(wanted: list[IPAddress]) -> None:
+        walks.append(wanted)
+        time.sleep(0.05)
+        if len(walks) == 1:
+            raise KernelError(errno.EBUSY, "delete connections")
+
+    monkeypatch.setattr(conntrack, "_delete", walk)
+
+    async def story() -> list[object]:
+        forgetter = conntrack.Forgetter()
+
+        def asked(address: str) -> asyncio.Task[None]:
+            return asyncio.create_task(forgetter.forget([ip_address(address)]))
+
+        first = [asked(A), asked(B), asked(A6)]
+        await asyncio.sleep(0.02)
+        first[2].cancel()
+        later = asked(C)
+        return await asyncio.gather(*first, later, return_exceptions=True)
+
+    told = asyncio.run(story())
+    assert [type(each) for each in told] == [
+        KernelError,
+        KernelError,
+        asyncio.CancelledError,
+        type(None),
+    ]
+    assert [len(walk) for walk in walks] == [3, 1]
+
+
 def test_listing_does_the_same(space: Namespace) -> None:
     with Socket(family=NETLINK_NETFILTER) as sock:
         four = [ip_address(A), ip_address("10.65.0.99")]
