@@ -30,7 +30,6 @@ FILES = (
     *("read_key_file", "read_cert_file", "read_ca_file"),
     *("kubeconfig", "k8s_key_file", "k8s_cert_file", "k8s_ca_file"),
 )
-PROXY_KEEPALIVE = 330.0
 SECRETS = ("password", "key", "k8s_token", "kubeconfig_inline")
 
 
@@ -82,6 +81,9 @@ class DatastoreConfig:
     idle: float = 30.0
     """Seconds without a call after which the connection for single calls is given up: nothing pings
     the endpoint there."""
+    proxied: bool = field(default=False, repr=False)
+    """The endpoints are `etcd grpc-proxy`, which ends connections that ping more often than every
+    5 minutes (gRPC's default for servers): it is asked by reads whether it lives."""
     by_environment: bool = field(default=False, repr=False, compare=False)
     """Errors name the variable, not the key of a file."""
     notices: tuple[str, ...] = field(default=(), repr=False)
@@ -100,8 +102,7 @@ class DatastoreConfig:
     def through(self, proxy: str) -> DatastoreConfig:
         """The configuration of reads through one proxy, with the certificates for reads if any.
 
-        It has no login (reading.py). A proxy ends connections that ping more often than every 5
-        minutes (gRPC's default for servers), so other questions tell whether it lives.
+        It has no login (reading.py).
         """
         own = bool(self.read_cert_file)
         return replace(
@@ -116,7 +117,7 @@ class DatastoreConfig:
             cert="" if own else self.cert,
             key_file=self.read_key_file or self.key_file,
             key="" if own else self.key,
-            keepalive=PROXY_KEEPALIVE,
+            proxied=True,
         )
 
     def name(self, attribute: str) -> str:

@@ -1,7 +1,8 @@
 """A connection to the store that dies without a reset: from one moment on every packet is dropped.
 
-Within 10 s of the last sign of life each reader says so, at the settings that every node has. Both
-stores are cut off in one namespace and by one rule, so that the time is spent once.
+Within 10 s of the last sign of life each reader says so, at the settings that every node has. All
+stores are cut off in one namespace and by one rule, so that the time is spent once: etcd, etcd
+behind a proxy that `ETCD_ENDPOINTS` names, and the Kubernetes API.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.errors import Unreachable
 from libcalico.model import Handle
 from libcalico.model.keys import HandleKey
-from tests.support.etcd import Etcd
+from tests.libcalico.proxied import way_of
+from tests.support.etcd_proxy import ProxiedEtcd
 from tests.support.netns import Namespace, network_namespace
 from tests.support.patience import HANG, until
 
@@ -109,20 +111,29 @@ class Lateness:
             self.total += time.monotonic() - begun - 0.05
 
 
-async def story(etcd: Etcd) -> None:
+def reaching(endpoint: str, **more: str) -> EtcdDatastore:
+    """A store with the settings that every node has."""
+    return EtcdDatastore(
+        DatastoreConfig(datastore_type="etcdv3", etcd_endpoints=endpoint, **more)  # type: ignore[arg-type]
+    )
+
+
+async def story(etcd: ProxiedEtcd) -> None:
     late = Lateness()
     server = await asyncio.start_server(api, "127.0.0.1", API)
-    config = DatastoreConfig(datastore_type="etcdv3", etcd_endpoints=etcd.endpoint)
     access = Access(f"http://127.0.0.1:{API}")
-    stores: list[Datastore] = [EtcdDatastore(config), KubernetesDatastore(Client(lambda: access))]
+    stores: list[Datastore] = [
+        *(reaching(etcd.endpoint), reaching(etcd.reached)),
+        KubernetesDatastore(Client(lambda: access)),
+    ]
     followers = [Follower(store) for store in stores]
     try:
         await until(lambda: all(each.syncer.connected for each in followers))
-        # Both watches stand: what the store does is told.
+        # All watches stand: what the store does is told.
         await watching.wait()
         await stores[0].commit([Put(HandleKey("a"), Handle({}))])
-        await until(lambda: followers[0].updates)
-        drop_all([etcd.port, API])
+        await until(lambda: followers[0].updates and followers[1].updates)
+        drop_all([etcd.port, etcd.proxy.port, API])
         dropped, late.total = time.monotonic(), 0.0
         # What is tried now does not wait for the kernel's ever longer pauses.
         trying = asyncio.create_task(Client(lambda: access, timeout=60).request("GET", "/x"))
@@ -143,24 +154,60 @@ async def story(etcd: Etcd) -> None:
         server.close()
 
 
+async def story_of_one_connection(etcd: ProxiedEtcd) -> None:
+    """Only the connection of the watches dies: the proxy still answers all other questions."""
+    late = Lateness()
+    store = reaching(etcd.endpoint, read_endpoints=etcd.reached)
+    follower = Follower(store)
+    try:
+        await until(lambda: follower.syncer.connected)
+        await store.commit([Put(HandleKey("a"), Handle({}))])
+        await until(lambda: follower.updates)
+        (port,) = watched_from(store)
+        drop_all([port])
+        dropped, late.total = time.monotonic(), 0.0
+        await until(lambda: watched_from(store) not in ([], [port]))
+        assert time.monotonic() - dropped < MOST + SLACK + late.total
+        before = follower.updates
+        await store.commit([Put(HandleKey("b"), Handle({}))])
+        await until(lambda: follower.updates > before)
+    finally:
+        late.task.cancel()
+        follower.task.cancel()
+        await asyncio.gather(follower.task, return_exceptions=True)
+        await store.close()
+
+
+def watched_from(store: EtcdDatastore) -> list[int]:
+    """The local ports of the connection that carries watches through a proxy."""
+    present = way_of(store).present
+    lines = [link.streams and link.streams._line for link in (present and present._links) or ()]
+    transports = [line._transport for line in lines if line and line._transport]
+    return [one.get_extra_info("sockname")[1] for one in transports]
+
+
+@pytest.mark.parametrize("told", [0, 1], ids=["all", "one connection"])
 def test_a_connection_that_dies_without_a_word_is_said_within_ten_seconds(
-    space: Namespace, tmp_path: Path
+    space: Namespace, tmp_path: Path, told: int
 ) -> None:
     """In a process of its own: gRPC goes on for a while to look for what was cut off, by threads
     that stay in the namespace, and who asks next in this process would be served by them."""
-    command = space.command(sys.executable, "-m", __name__, str(tmp_path))
+    command = space.command(sys.executable, "-m", __name__, str(tmp_path), str(told))
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=4 * HANG)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stderr.count("the datastore is away") >= 2
+    assert done.stderr.count("the datastore is away") >= (3, 0)[told]
 
 
 def main() -> None:
     """What the test runs inside."""
     logging.basicConfig()
-    etcd = Etcd(Path(sys.argv[1])).start()
+    folder, told = Path(sys.argv[1]), (story, story_of_one_connection)[int(sys.argv[2])]
+    etcd = ProxiedEtcd(folder)
+    etcd.start()
     try:
-        asyncio.run(story(etcd))
+        asyncio.run(told(etcd))
     finally:
+        etcd.proxy.stop()
         etcd.stop()
 
 

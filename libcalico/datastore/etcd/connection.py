@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import functools
 import logging
 import random
@@ -42,7 +43,7 @@ from libcalico.datastore.etcd.failures import (
     stale_login,
     why,
 )
-from libcalico.datastore.etcd.link import Call, Link
+from libcalico.datastore.etcd.link import QUESTION, Call, Link
 from libcalico.datastore.etcd.login import Login
 from libcalico.datastore.etcd.message_stream import Broken, Stream
 from libcalico.datastore.etcd.outages import Outages
@@ -88,13 +89,21 @@ class Connection:
         self._writes = 0
         self._without: set[tuple[str, str]] = set()
         self._gather = gather
-        self.proxied = False
-        """Whether what answers is `etcd grpc-proxy` (watch_responses.py)."""
 
     @property
     def timeout(self) -> float:
         """The deadline of one call, in seconds."""
         return self._config.timeout
+
+    @property
+    def keepalive(self) -> float:
+        """Seconds of silence after which an endpoint is asked whether it lives."""
+        return self._config.keepalive
+
+    @property
+    def proxied(self) -> bool:
+        """Whether what answers is `etcd grpc-proxy` (watch_responses.py)."""
+        return self._config.proxied
 
     @property
     def user(self) -> str:
@@ -212,6 +221,28 @@ class Connection:
         for link in self._links or ():
             link.end_watches()
 
+    async def found_proxy(self, *, through_grpc: bool) -> None:
+        """Note that a proxy answers, which bears no pings: it is asked by reads whether it lives.
+
+        `through_grpc`: what pings is a channel of gRPC's. It is made anew; raises
+        DatastoreUnavailable.
+        """
+        self._config = dataclasses.replace(self._config, proxied=True)
+        for link in self._links or ():
+            link.ask()
+        if through_grpc:
+            await self._part()
+            raise DatastoreUnavailable("etcd is reached through a proxy: connecting anew")
+
+    async def ask(self, link: Link) -> None:
+        """Ask the proxy at an endpoint whether it lives; raises AioRpcError where it does not."""
+        question = pb.RangeRequest.FromString(QUESTION)
+        try:
+            await link.range(question, timeout=self._config.keepalive_timeout)
+        except grpc.aio.AioRpcError as problem:
+            if gone(problem):
+                raise
+
     def forget(self, link: Link) -> None:
         """Begin with another endpoint next time: this one failed."""
         if self._links and self._links[self._first] is link:
@@ -225,6 +256,9 @@ class Connection:
         """Close all channels."""
         self._closed = True
         self._outages.close()
+        await self._part()
+
+    async def _part(self) -> None:
         links, self._links = self._links or [], None
         for link in links:
             await link.close()
@@ -336,9 +370,7 @@ class Connection:
             return
         log.info("the etcd certificate files have changed: connecting anew")
         self._material = material
-        links, self._links = self._links, None
-        for link in links:
-            await link.close()
+        await self._part()
 
 
 class _Write:

@@ -25,7 +25,11 @@ from libcalico.datastore.etcd.stream import Streams
 if TYPE_CHECKING:
     from libcalico.datastore.pem import Material
 
-WATCH = b"/etcdserverpb.Watch/Watch"
+RANGE, WATCH = b"/etcdserverpb.KV/Range", b"/etcdserverpb.Watch/Watch"
+QUESTION = pb.RangeRequest(key=b"/calico/", count_only=True, serializable=True).SerializeToString()
+"""What a proxy answers by itself once it has read it; it costs etcd nothing."""
+PROXY_KEEPALIVE = 330.0
+"""Seconds between pings that a proxy bears."""
 OPTIONS = (
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.max_receive_message_length", -1),
@@ -60,9 +64,10 @@ class Link:
     def __init__(self, endpoint: str, config: DatastoreConfig, material: Material | None) -> None:
         self.endpoint = endpoint
         secure, target = target_of(endpoint)
+        keepalive = PROXY_KEEPALIVE if config.proxied else config.keepalive
         options = (
             *OPTIONS,
-            ("grpc.keepalive_time_ms", int(config.keepalive * 1000)),
+            ("grpc.keepalive_time_ms", int(keepalive * 1000)),
             ("grpc.keepalive_timeout_ms", int(config.keepalive_timeout * 1000)),
             # A keepalive is a ping, and a ping has a timeout of its own (a minute by default).
             ("grpc.http2.ping_timeout_ms", int(config.keepalive_timeout * 1000)),
@@ -81,7 +86,7 @@ class Link:
             self.channel = grpc.aio.insecure_channel(target, options=options)
         self._secure, self._material = secure, material
         self._keepalive = config.keepalive, config.keepalive_timeout
-        self._closed = False
+        self._closed, self._asks = False, config.proxied
         kv, lease = services.KVStub(self.channel), services.LeaseStub(self.channel)
         self.range: Call[pb.RangeRequest, pb.RangeResponse] = kv.Range
         self.txn: Call[pb.TxnRequest, pb.TxnResponse] = kv.Txn
@@ -104,7 +109,12 @@ class Link:
     @functools.cached_property
     def streams(self) -> Streams | None:
         """The direct connection for watches, None where there can be none."""
-        return None if self._peer is None else Streams(self._peer, WATCH)
+        if self._peer is None:
+            return None
+        streams = Streams(self._peer, WATCH)
+        if self._asks:
+            streams.ask(RANGE, QUESTION)
+        return streams
 
     @functools.cached_property
     def _peer(self) -> Peer | None:
@@ -138,6 +148,13 @@ class Link:
         streams = self.__dict__.get("streams")
         if streams is not None:
             streams.hold()
+
+    def ask(self) -> None:
+        """Ask by reads from now on whether it lives: it is a proxy, which ends what pings."""
+        self._asks = True
+        streams = self.__dict__.get("streams")
+        if streams is not None:
+            streams.ask(RANGE, QUESTION)
 
     def take_up(self, material: Material | None) -> None:
         """Make the direct connections anew if these PEM texts are others; gRPC's channel stays."""

@@ -78,6 +78,14 @@ class Stream(http2.Sending):
         self._reason = ""
         self._waiting: asyncio.Future[None] | None = None
 
+    @classmethod
+    def of(cls, line: Carrier, body: bytes) -> Stream:
+        """A call of one request whose answer is not read: that one comes is what counts."""
+        made = cls(line)
+        made.stands()
+        made.rest, made.ends = memoryview(http2.message(body)), True
+        return made
+
     def write(self, body: bytes) -> None:
         """Send a message, as soon as the server takes it."""
         self.rest = memoryview(bytes(self.rest) + http2.message(body))

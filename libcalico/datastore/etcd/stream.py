@@ -15,8 +15,9 @@ Invariants:
          before is delivered first. Nothing is guessed, skipped or delivered twice.
   STR-2  A stream whose reader is slow stops the server by its window (RFC 9113 section 5.2), and
          no other stream; memory is bounded by one window a stream and the message being read.
-  STR-3  A peer that says nothing for the seconds of the keepalive is pinged, and given up when
-         nothing comes of it within its timeout, though its kernel may live.
+  STR-3  A peer that says nothing for the seconds of the keepalive is pinged, or asked by a call
+         where it bears no pings, and given up when nothing comes of it within its timeout, though
+         its kernel may live.
   STR-4  No two readings are further apart than the longest hold while there is something to read.
 Tested in tests/libcalico/test_etcd_stream.py and test_etcd_stream_reading.py there.
 """
@@ -50,6 +51,8 @@ class Line(Wire[Stream]):
         self.gather = gather
         self.beginning = 0
         """Watches that do not stand yet."""
+        self.question: tuple[bytes, bytes] | None = None
+        """The headers and the message of a call that asks for life instead of a ping."""
         self._loop = asyncio.get_running_loop()
         self._heard = self._loop.time()
         self._pinged = 0.0
@@ -154,8 +157,16 @@ class Line(Wire[Stream]):
             due = now + idle
         elif now >= due:
             self._pinged, due = now, now + timeout
-            self.write(http2.frame(http2.PING, 0, 0, _ALIVE))
+            self._ask()
         self._look = self._loop.call_at(due, self._look_after)
+
+    def _ask(self) -> None:
+        """Ask the peer for a sign of life: whatever comes is one, a refusal too."""
+        if self.question is not None and self.ready:
+            headers, message = self.question
+            self.begin(headers, Stream.of(self, message))
+        else:
+            self.write(http2.frame(http2.PING, 0, 0, _ALIVE))
 
     # -- what comes -------------------------------------------------------------------------------
 
@@ -194,10 +205,17 @@ class Streams:
         self._peer = peer
         self._headers = peer.headers(path)
         self._line: Line | None = None
+        self._question: tuple[bytes, bytes] | None = None
         self._connecting: asyncio.Task[str] | None = None
         self._not_before = 0.0
         self._problem = ""
         self._closed = False
+
+    def ask(self, path: bytes, message: bytes) -> None:
+        """Ask by this call from now on whether the member lives, and ping no more."""
+        self._question = self._peer.headers(path), message
+        if self._line is not None:
+            self._line.question = self._question
 
     async def open(self, metadata: Metadata, gather: float) -> Stream:
         """Open a new stream on the shared connection. Raises Broken."""
@@ -220,6 +238,7 @@ class Streams:
 
     async def _connect(self) -> str:
         line = Line(self._peer.keepalive)
+        line.question = self._question
         try:
             self._problem = await self._peer.reach(line)
             if not self._problem:

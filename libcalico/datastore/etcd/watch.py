@@ -33,6 +33,7 @@ from libcalico.datastore.etcd.proto import etcd_pb2 as pb
 from libcalico.datastore.etcd.watch_responses import Responses, Share, event_of
 from libcalico.datastore.interface import Batch, Event, Selection
 from libcalico.errors import DatastoreUnavailable
+from libcalico.process import tasks
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +72,7 @@ async def watch(
                     await unasked.write(request)
                 early = await _standing(unasked, stream)
         if stream.proxied and not connection.proxied:
-            connection.proxied = True
+            await connection.found_proxy(through_grpc=unasked is not None)
             stream.require_near(await present(connection))
         elif stream.strange:
             stream.agree(await present(connection))
@@ -80,12 +81,7 @@ async def watch(
             async for batch in _decoded(share):
                 yield batch
         while True:
-            try:
-                async with asyncio.timeout(SILENCE if connection.proxied else None):
-                    response = await _read(call)
-            except TimeoutError:
-                raise Silent(f"a watch on {link.endpoint} has told nothing for long") from None
-            shares = stream.add_response(response)
+            shares = stream.add_response(await _following(connection, link, call))
             if stream.strange:
                 stream.agree(await present(connection))
             for share in shares:
@@ -173,6 +169,34 @@ async def _decoded(share: Share) -> AsyncIterator[Batch]:
         if (event := event_of(share.selection, raw)) is not None:
             batch.append(event)
     yield Batch(batch, share.after)
+
+
+async def _following(
+    connection: Connection, link: Link, call: grpc.aio.StreamStreamCall | Stream
+) -> pb.WatchResponse:
+    """The next response of a watch that stands. Raises Silent, and what `_read` raises."""
+    if not connection.proxied:
+        return await _read(call)
+    try:
+        async with asyncio.timeout(SILENCE):
+            if isinstance(call, Stream):
+                return await _read(call)
+            return await _read_living(connection, link, call)
+    except TimeoutError:
+        raise Silent(f"a watch on {link.endpoint} has told nothing for long") from None
+
+
+async def _read_living(
+    connection: Connection, link: Link, call: grpc.aio.StreamStreamCall
+) -> pb.WatchResponse:
+    """The next response of gRPC's call to a proxy, which is asked in silence whether it lives."""
+    reading = tasks.start(_read(call), "the watch of an etcd proxy")
+    try:
+        while not (await asyncio.wait({reading}, timeout=connection.keepalive))[0]:
+            await connection.ask(link)
+        return await reading
+    finally:
+        reading.cancel()
 
 
 async def _read(call: grpc.aio.StreamStreamCall | Stream) -> pb.WatchResponse:

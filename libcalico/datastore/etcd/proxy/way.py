@@ -94,9 +94,7 @@ class Way:
         """A connection to a proxy; None is etcd itself."""
         if proxy is None:
             return Connection(self._config, self._gather)
-        connection = Connection(self._config.through(proxy), self._gather)
-        connection.proxied = True
-        return connection
+        return Connection(self._config.through(proxy), self._gather)
 
     def answered(self, connection: Connection) -> None:
         """Note that a connection serves."""
