@@ -83,14 +83,20 @@ class Forgetter:
     def _walk(self) -> None:
         addresses, waiters = list(self._addresses), self._waiters
         self._addresses, self._waiters = set(), []
-        work = asyncio.get_running_loop().run_in_executor(None, _delete, addresses)
+        loop = asyncio.get_running_loop()
+        try:
+            work = loop.run_in_executor(None, _delete, addresses)
+        except RuntimeError as refused:
+            # No thread can be started now.
+            work = loop.create_future()
+            work.set_exception(refused)
         work.add_done_callback(partial(self._walked, waiters))
 
     def _walked(self, waiters: Iterable[asyncio.Future[None]], work: asyncio.Future[None]) -> None:
         self._walking = bool(self._waiters)
         if self._walking:
             self._walk()
-        error = work.exception()
+        error = asyncio.CancelledError() if work.cancelled() else work.exception()
         for waiter in waiters:
             # One whose caller was cancelled is done.
             if waiter.done():

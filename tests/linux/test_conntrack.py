@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from ipaddress import ip_address
+from typing import NoReturn
 
 import pytest
 
@@ -18,7 +20,7 @@ from linux.netlink import NETLINK_NETFILTER, Socket
 from linux.netlink.answers import Result
 from linux.rtnl import IPAddress
 from tests.support.netns import Namespace, network_namespace
-from tests.support.patience import patient
+from tests.support.patience import HANG, patient
 
 A, B, C = "10.65.0.1", "10.65.0.2", "10.65.0.3"
 A6, B6 = "fd65::1", "fd65::2"
@@ -115,10 +117,12 @@ def test_a_failed_walk_is_told_to_those_who_shared_it_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     walks: list[list[IPAddress]] = []
+    began, goes_on = threading.Event(), threading.Event()
 
     def walk(wanted: list[IPAddress]) -> None:
         walks.append(wanted)
-        time.sleep(0.05)
+        began.set()
+        assert goes_on.wait(HANG)
         if len(walks) == 1:
             raise KernelError(errno.EBUSY, "delete connections")
 
@@ -131,9 +135,11 @@ def test_a_failed_walk_is_told_to_those_who_shared_it_alone(
             return asyncio.create_task(forgetter.forget([ip_address(address)]))
 
         first = [asked(A), asked(B), asked(A6)]
-        await asyncio.sleep(0.02)
+        assert await asyncio.to_thread(began.wait, HANG)
         first[2].cancel()
         later = asked(C)
+        await asyncio.sleep(0)
+        goes_on.set()
         return await asyncio.gather(*first, later, return_exceptions=True)
 
     told = asyncio.run(story())
@@ -144,6 +150,27 @@ def test_a_failed_walk_is_told_to_those_who_shared_it_alone(
         type(None),
     ]
     assert [len(walk) for walk in walks] == [3, 1]
+
+
+def test_where_no_thread_can_be_started_the_callers_learn_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(conntrack, "_delete", lambda wanted: None)
+
+    async def story() -> None:
+        forgetter = conntrack.Forgetter()
+        loop = asyncio.get_running_loop()
+
+        def refuse(*work: object) -> NoReturn:
+            raise RuntimeError("can't start new thread")
+
+        with monkeypatch.context() as without:
+            without.setattr(loop, "run_in_executor", refuse)
+            with pytest.raises(RuntimeError, match="thread"):
+                await asyncio.wait_for(forgetter.forget([ip_address(A)]), HANG)
+        await asyncio.wait_for(forgetter.forget([ip_address(A)]), HANG)
+
+    asyncio.run(story())
 
 
 def test_listing_does_the_same(space: Namespace) -> None:
