@@ -103,7 +103,7 @@ async def test_leases_survive_a_restart_of_etcd_and_say_when_it_is_away(
     private_etcd: Etcd,
 ) -> None:
     async with private_etcd.connect() as store:
-        lease = await leasing(store).grant(60)
+        lease = await leasing(store).grant(600)
         await put(store, lease)
         private_etcd.restart()
         assert await leasing(store).keep_alive(lease)
