@@ -166,9 +166,11 @@ async def test_a_proxy_that_hangs_is_noticed_and_left(
         await view.until(lambda: view.syncer.in_sync, "snapshot")
         await see(view, store, "a")
         pair[0].pause()
-        monkeypatch.setattr(ways, "ANSWER", 0.3)
-        await way_of(store).look()
-        monkeypatch.undo()
+        # In a context: what `eager` has set stands on.
+        with monkeypatch.context() as hasty:
+            hasty.setattr(ways, "ANSWER", 0.3)
+            hasty.setattr(ways, "ETCD_ANSWER", HANG)
+            await way_of(store).look()
         await see(view, store, "b")
         assert way_of(store).proxy == pair[1].endpoint
 
@@ -176,21 +178,26 @@ async def test_a_proxy_that_hangs_is_noticed_and_left(
 async def test_an_etcd_that_is_away_is_no_fault_of_the_proxy(
     private_etcd: Etcd, pair: list[GrpcProxy], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("ANSWER", "ETCD_ANSWER"):
-        monkeypatch.setattr(ways, name, 1.0)
     config = replace(through(private_etcd, pair), timeout=1.0)
     async with opened(config) as store, following(store) as view:
         await view.until(lambda: view.syncer.in_sync, "snapshot")
-        private_etcd.kill()
         way = way_of(store)
-        with contextlib.suppress(DatastoreUnavailable):
-            await way.look()
-        await view.until(lambda: not view.syncer.connected, "noticing")
-        assert view.syncer.error
-        monkeypatch.undo()
+        # The first, or on a busy machine the second: a second is little for a snapshot.
+        chosen = way.proxy
+        with monkeypatch.context() as hasty:
+            for name in ("ANSWER", "ETCD_ANSWER"):
+                hasty.setattr(ways, name, 1.0)
+            private_etcd.kill()
+            with contextlib.suppress(DatastoreUnavailable):
+                await way.look()
+            await view.until(lambda: not view.syncer.connected, "noticing")
+            assert view.syncer.error
+            # A proxy that is behind etcd with coming back may be left: it is asked for before.
+            before = way.present
+            await until(lambda: way.present not in (None, before), "another attempt")
+            assert way.proxy == chosen
         private_etcd.start()
         await view.until(lambda: view.syncer.connected, "coming back")
-        assert way.proxy == pair[0].endpoint
         private_etcd.put(f"{HANDLES}/late", '{"block":{},"deleted":false}')
         await view.until(lambda: handle("late") in view.state, "the new one")
 
