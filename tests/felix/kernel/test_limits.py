@@ -183,13 +183,13 @@ def test_a_new_felix_writes_no_limit_anew_and_takes_what_is_not_wanted(
     both = {"ingressBandwidth": 50_000_000, "egressBandwidth": 40_000_000}
     limit(world, **both)
     wait_for(lambda: len(queues(world)) == 2)
-    assert pod.reaches(OUTSIDE, count=3)
+    assert pod.reaches(OUTSIDE, count=3, wait=HANG)
     index = world.ip(f"-o link show {device_of(pod.interface)}").split(":")[0]
     before = queues(world)
     world.stop_felix()
     world.start_felix()
     world.wait_ready()
-    assert pod.reaches(OUTSIDE, count=3)
+    assert pod.reaches(OUTSIDE, count=3, wait=HANG)
     after = queues(world)
     for link, queue in before.items():
         assert after[link]["bytes"] > queue["bytes"], "a bucket that is made anew counts anew"
@@ -207,7 +207,7 @@ def test_a_new_felix_writes_no_limit_anew_and_takes_what_is_not_wanted(
     wait_for(lambda: not queues(world))
     assert device not in world.ip("link")
     assert "ingress" not in world.node.run("tc", "qdisc", "show", "dev", pod.interface)
-    assert pod.reaches(OUTSIDE)
+    assert pod.reaches(OUTSIDE, wait=HANG)
 
 
 def test_the_device_goes_with_the_pod(world: World) -> None:

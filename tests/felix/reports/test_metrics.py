@@ -82,14 +82,20 @@ def test_calicos_names_and_true_values(world: World, backend: str) -> None:
     assert world.metric("felix_cluster_num_workload_endpoints") == 1
     # Two of the world's, and the one that every datastore has.
     assert world.metric("felix_cluster_num_profiles") == 3
-    routes = world.routes("proto", "109") + world.routes("proto", "109", family=6)
-    assert world.metric("felix_route_table_num_routes") == len(routes.splitlines())
+
+    def routes() -> int:
+        both = world.routes("proto", "109") + world.routes("proto", "109", family=6)
+        return len(both.splitlines())
+
+    wait_for(lambda: world.metric("felix_route_table_num_routes") == routes(), routes)
     before = world.metric("felix_int_dataplane_apply_time_seconds_count")
     processed = world.metric("felix_calc_graph_updates_processed")
     spec = {"order": 1, "selector": "all()", "ingress": [{"action": "Allow"}]}
     world.put("globalnetworkpolicies", "allow", "GlobalNetworkPolicy", spec)
     wait_for(lambda: world.metric("felix_active_local_policies") == 1)
     assert world.metric("felix_cluster_num_policies") == 1
+    # A batch is counted once all of it is applied.
+    wait_for(lambda: world.metric("felix_calc_graph_updates_processed") > processed)
     assert world.metric("felix_calc_graph_updates_processed") == processed + 1
     wait_for(lambda: world.metric("felix_int_dataplane_apply_time_seconds_count") > before)
     batches = world.metric("felix_calc_graph_update_time_seconds_count")
@@ -105,7 +111,8 @@ def test_calicos_names_and_true_values(world: World, backend: str) -> None:
         # A program counts once it has ended.
         called = sum(map(world.metric, calls))
         wait_for(lambda: world.metric("felix_exec_time_micros_count") >= called)
-        assert world.metric("felix_exec_time_micros_sum") > 1000 * programs
+        # Of microseconds: no program is that fast, and none takes so many of a larger unit.
+        assert world.metric("felix_exec_time_micros_sum") > 100 * programs
         assert world.metric("felix_iptables_lines_executed") > 50
     assert world.metric(f"felix_{'nft' if backend == NATIVE else 'iptables_restore'}_errors") == 0
     assert 0 < world.metric("felix_int_dataplane_initial_resync_time_seconds") < lived
