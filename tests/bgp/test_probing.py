@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import select
 import socket
 import subprocess
 import time
@@ -175,7 +176,19 @@ def test_every_reason_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("listens", [True, False])
 @pytest.mark.asyncio
-async def test_an_answer_that_came_while_this_process_stood_still_counts(listens: bool) -> None:
+async def test_an_answer_that_came_while_this_process_stood_still_counts(
+    listens: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ready = tcp_probe._ready
+    dialling: list[socket.socket] = []
+
+    async def noted(one: socket.socket, timeout: float) -> None:
+        dialling.append(one)
+        await ready(one, timeout)
+        if not timeout:
+            select.select([], [one], [], HANG)  # the process stands still until the answer is there
+
+    monkeypatch.setattr(tcp_probe, "_ready", noted)
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         if listens:
@@ -185,8 +198,10 @@ async def test_an_answer_that_came_while_this_process_stood_still_counts(listens
         # Its time is over before the loop looks.
         found = await tcp_probe.probe(dialled, 0.0)
         # The same where the answer and the end of the time are seen in one turn of the loop.
+        before = len(dialling)
         asked = asyncio.create_task(tcp_probe.probe(dialled, 0.05))
-        await asyncio.sleep(0)
-        time.sleep(0.2)  # noqa: ASYNC251 - the process stands still
+        await until(lambda: len(dialling) > before, "it dials", pause=0)
+        select.select([], [dialling[-1]], [], HANG)
+        time.sleep(0.1)  # noqa: ASYNC251 - the process stands still
         assert (await asked).reached is found.reached
     assert found.reached is (Reached.CONNECTED if listens else Reached.REFUSED)
