@@ -16,6 +16,10 @@ import sys
 import time
 from typing import Any
 
+BEGUN = "the stream has begun"
+HANG = 120.0
+"""Seconds without a word after which a stream is given up: the limit only catches a hang."""
+
 
 def family(address: str) -> int:
     """Socket family of a literal address."""
@@ -120,16 +124,18 @@ def read_peer(link: socket.socket) -> str:
 
 
 def stream(address: str, port: int) -> int:
-    """One connection; each numbered line must come back in order. Prints what happened as JSON."""
+    """One connection; each numbered line must come back in order.
+
+    Prints BEGUN when the first one is back, and at the end what happened, as JSON.
+    """
     report: dict[str, Any] = {"sent": 0, "echoed": 0, "error": "", "longest_gap": 0.0}
     stopping = []
     signal.signal(signal.SIGTERM, lambda *_: stopping.append(True))
     try:
-        with socket.create_connection((address, port), timeout=30) as link:
+        with socket.create_connection((address, port), timeout=HANG) as link:
             file = link.makefile("rb")
             file.readline()
             last = time.monotonic()
-            link.settimeout(30)
             while not stopping:
                 report["sent"] += 1
                 link.sendall(b"%d\n" % report["sent"])
@@ -137,6 +143,8 @@ def stream(address: str, port: int) -> int:
                 if line != b"%d\n" % report["sent"]:
                     raise OSError(0, f"line {report['sent']} came back as {line!r}")
                 report["echoed"] += 1
+                if report["echoed"] == 1:
+                    print(BEGUN, flush=True)
                 now = time.monotonic()
                 report["longest_gap"] = max(report["longest_gap"], round(now - last, 3))
                 time.sleep(max(0.0, last + 0.01 - now))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import select
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from lab.cluster import Lab
 from lab.demo.transcript import CheckFailed
 from lab.machine import FAST_PYTHON, PROBE
 from lab.pods import Pod
+from lab.probe import BEGUN
 
 _SUMMARY = re.compile(r"(\d+) packets transmitted, (\d+) received.*")
 _ANSWER = re.compile(r"icmp_seq=(\d+) ttl=")
@@ -68,6 +70,7 @@ def between(lab: Lab, one: Pod, other: Pod, port: int) -> Iterator[Traffic]:
         [*FAST_PYTHON, str(PROBE), "stream", other.address, str(port)], netns=one.netns
     )
     try:
+        begun(stream)
         result.go_on(20)
         yield result
         # What became of the last pings of the body, later ones tell.
@@ -84,6 +87,18 @@ def between(lab: Lab, one: Pod, other: Pod, port: int) -> Iterator[Traffic]:
     result.stream_error = report.get("error", "the stream reported nothing")
     if report.get("sent", 0) - report.get("echoed", 0) > 1:
         result.stream_error = result.stream_error or "lines are missing"
+
+
+def begun(stream: subprocess.Popen[bytes]) -> None:
+    """Wait until the stream's first line is back: what is done next meets a connection that stands.
+
+    Raises CheckFailed with what the stream said instead.
+    """
+    assert stream.stdout is not None
+    ready, _, _ = select.select([stream.stdout], [], [], proc.PATIENCE)
+    said = stream.stdout.readline().decode(errors="replace").strip() if ready else "nothing"
+    if said != BEGUN:
+        raise CheckFailed(f"the TCP stream did not begin: {said}")
 
 
 def ping(lab: Lab, source: Pod, target: Pod) -> subprocess.Popen[bytes]:

@@ -1,6 +1,12 @@
-"""The pure parts of the demo's checks: what they read out of commands' output."""
+"""Parts of the demo's checks: what they read out of output, and when their traffic begins."""
 
 from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 import yaml
@@ -9,10 +15,13 @@ from lab.demo import look, matrix, policies
 from lab.demo.__main__ import CHECKS, NAMES, report
 from lab.demo.deletion import cells, of_policies
 from lab.demo.story import Outcome, Story, end, perform
-from lab.demo.traffic import lost
+from lab.demo.traffic import begun, finish, lost
 from lab.demo.transcript import CheckFailed, Transcript, expect
 from lab.demo.wiring import has_line
+from lab.machine import FAST_PYTHON, PROBE
 from lab.namespaces import documents
+from tests.support.patience import HANG
+from tests.support.ports import free_ports
 
 PING = """PING 10.65.0.1 (10.65.0.1) 56(84) bytes of data.
 64 bytes from 10.65.0.1: icmp_seq=1 ttl=62 time=0.1 ms
@@ -31,6 +40,34 @@ def test_pings_under_way_at_the_end_are_not_lost(second: int, sent: int, missing
 def test_ping_without_a_summary_is_a_failure() -> None:
     with pytest.raises(CheckFailed, match="no summary"):
         lost("ping: connect: Network is unreachable")
+
+
+def test_a_stream_has_begun_when_its_first_line_is_back() -> None:
+    """However long the other end takes: what is done to it then meets a connection that stands."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        command = [*FAST_PYTHON, str(PROBE), "stream", "127.0.0.1", str(server.getsockname()[1])]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as stream:
+            link, _ = server.accept()
+            with link, link.makefile("rwb") as file, ThreadPoolExecutor(1) as pool:
+                waiting = pool.submit(begun, stream)
+                file.write(b"a greeting\n")
+                file.flush()
+                line = file.readline()
+                assert not wait([waiting], 0.2).done
+                file.write(line)
+                file.flush()
+                waiting.result(HANG)
+                stream.send_signal(signal.SIGTERM)
+                file.write(file.readline())
+            assert json.loads(finish(stream))["echoed"] >= 1
+
+
+def test_a_stream_that_does_not_begin_says_why() -> None:
+    (port,) = free_ports(1)
+    command = [*FAST_PYTHON, str(PROBE), "stream", "127.0.0.1", str(port)]
+    refused = pytest.raises(CheckFailed, match=r"did not begin: .*Connection refused")
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as stream, refused:
+        begun(stream)
 
 
 def test_dumps_are_compared_without_counters_and_comments() -> None:
