@@ -11,6 +11,7 @@ its own) or are certificates of `authority`.
 from __future__ import annotations
 
 import base64
+import http.client
 import json
 import os
 import signal
@@ -84,7 +85,7 @@ class ApiServer:
                     # Its own controller makes it, which being ready does not wait for.
                     self.call("GET", "/api/v1/namespaces/default")
                     return
-            except (OSError, ApiRefused):
+            except (OSError, http.client.HTTPException, ApiRefused):
                 pass
             time.sleep(0.05)
         raise RuntimeError(f"kube-apiserver did not start:\n{self.log()[-3000:]}")
