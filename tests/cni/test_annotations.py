@@ -131,7 +131,7 @@ async def test_a_cluster_may_have_no_ipv4_at_all(
     link = names.host_interface_name("default", "web-1")
     address = result["ips"][0]["address"].removesuffix("/128")
     node.space.run("ip", "route", "add", address, "dev", link)
-    node.space.run("ping", "-c", "1", "-W", "60", address)
+    node.space.run("ping", "-c", "1", "-w", "60", address)
     assert (await node.delete(pod)).status == 0
 
 

@@ -112,8 +112,8 @@ async def test_a_pod_gets_its_address_routes_and_neighbour(node: World, pod: Nam
         assert list(node.handles()) == [f"{NETWORK}.{container_id('web-1')}"]
 
         node.space.run("ip", "route", "add", ip, "dev", link)
-        node.space.run("ping", "-c", "1", "-W", "60", ip)
-        pod.run("ping", "-c", "1", "-W", "60", "10.99.1.1")
+        node.space.run("ping", "-c", "1", "-w", "60", ip)
+        pod.run("ping", "-c", "1", "-w", "60", "10.99.1.1")
 
         assert (await node.delete(pod)).status == 0
         node.assert_clean()

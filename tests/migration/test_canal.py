@@ -84,7 +84,7 @@ def test_pods_have_flannels_addresses_and_ways(canal: Flannel) -> None:
     canal.connected(["web", "old-2"])
     canal.connected(["old-1" if FULL_SIZE else "old-2", "stranger"])
     web, client = canal.pods["web"], canal.pods["client"]
-    full = ["ping", "-n", "-c", "1", "-W", "60", "-M", "do", "-s", "1422", web.address]
+    full = ["ping", "-n", "-c", "1", "-w", "60", "-M", "do", "-s", "1422", web.address]
     canal.machine(FAR).run(full, netns=client.netns)
 
 

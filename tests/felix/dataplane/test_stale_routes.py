@@ -143,7 +143,7 @@ def test_routes_of_calico_are_adopted_and_then_swept(bare_world: World) -> None:
     # What Calico's felix had set.
     world.node.run("sysctl", "-qw", "net.ipv4.ip_forward=1")
     for number in (1, 2, 3):
-        world.outside.run("ping", "-n", "-c", "1", "-W", "20", f"10.65.0.{number}")
+        world.outside.run("ping", "-n", "-c", "1", "-w", "60", f"10.65.0.{number}")
     pings = [
         subprocess.Popen(
             world.outside.command("ping", "-n", "-i", "0.05", "-W", "20", f"10.65.0.{number}"),
@@ -160,7 +160,7 @@ def test_routes_of_calico_are_adopted_and_then_swept(bare_world: World) -> None:
         wait_for(lambda: not has(world, "blackhole", "bird"))
         wait_for(lambda: len(show_of(world, "10.65.0.3")) == 1)
         for number in (1, 2, 3):  # those of the stream that are under way then are not lost
-            world.outside.run("ping", "-n", "-c", "1", "-W", "60", f"10.65.0.{number}")
+            world.outside.run("ping", "-n", "-c", "1", "-w", "60", f"10.65.0.{number}")
     finally:
         for ping in pings:
             ping.send_signal(2)
