@@ -30,9 +30,11 @@ class Plan:
 
     `chains` and `kernel` hold what differs afterwards (None: the chain is gone); `garbage` names
     chains that are undesired or hold undesired rules; `frees` says that rules are taken away.
+    `size`: how many lines the steps are.
     """
 
     steps: tuple[Step, ...]
+    size: int
     written: tuple[str, ...]
     deleted: tuple[str, ...]
     edited: tuple[str, ...]
@@ -49,12 +51,6 @@ class Plan:
         for step in self.steps:
             texts += map(str, step.additions) if isinstance(step, Filling) else (str(step),)
         return tuple(texts)
-
-    @property
-    def size(self) -> int:
-        """How many lines these are."""
-        fillings = (step for step in self.steps if isinstance(step, Filling))
-        return len(self.steps) + sum(len(each.content.hashes) - 1 for each in fillings)
 
     @property
     def adds(self) -> bool:
@@ -115,6 +111,7 @@ class _Draft:
         self._changed: dict[str, tuple[str, ...] | None] = {}
         self._kernel: dict[str, tuple[KernelRule, ...]] = {}
         self._garbage: set[str] = set()
+        self._filled = 0
         self._frees = False
 
     def change(self, name: str) -> None:
@@ -149,6 +146,7 @@ class _Draft:
             self._frees = self._frees or bool(have)
             self._declared.append(f":{name} - [0:0]")
             self._rules.append(Filling(name, chain))
+            self._filled += len(chain.hashes) - 1
         else:
             self._frees = True
             self._rules += _edit_in_place(name, have, chain)
@@ -178,9 +176,11 @@ class _Draft:
 
     def finished(self) -> Plan:
         """The plan, with its steps in their order."""
-        removals = (f"-X {name}" for name in self._deleted)
+        removals = [f"-X {name}" for name in self._deleted]
+        steps = (*self._declared, *self._rules, *self._edits, *removals)
         return Plan(
-            (*self._declared, *self._rules, *self._edits, *removals),
+            steps,
+            len(steps) + self._filled,
             tuple(self._written),
             tuple(self._deleted),
             tuple(self._kernel),

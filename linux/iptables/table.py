@@ -34,7 +34,7 @@ from linux.iptables.programs import Programs
 from linux.iptables.render import Desired, Renderer
 from linux.iptables.save import Actual, parse_counters, parse_save
 from linux.iptables.trial import Trial
-from linux.iptables.writer import Writer
+from linux.iptables.writer import AT_ONCE, Writer
 
 _TRIES = 5
 _FIRST_PAUSE = 0.05
@@ -192,6 +192,11 @@ class Table(DesiredChains):
         Nothing has been done then, or the table is read again before anything is.
         """
         if not self._writer.packs or self._actual is None or self._turn.locked():
+            return None
+        desired, known = self._desired.chains, self._actual.chains
+        fresh = [desired[one] for one in self._changed if one in desired and one not in known]
+        if sum(len(chain.hashes) for chain in fresh) > AT_ONCE:
+            # New chains alone are that many lines: no plan is needed to see it.
             return None
         plan = self._plan(sweep)
         try:

@@ -13,8 +13,8 @@ from linux.iptables.plan import Plan
 from linux.iptables.programs import Programs
 from linux.nftables.connection import Refused, to_its_end
 
-# Lines that are written in the loop: about 2 ms.
-_AT_ONCE = 80
+AT_ONCE = 80
+"""Lines that are written in the loop: about 2 ms."""
 # Lines that are neither packed nor learned from: a program takes them, without the loop.
 _LARGE = 2000
 
@@ -57,7 +57,7 @@ class Writer:
         Raises `Drifted`: the kernel has not what was read; `KernelError`, `OSError`: no answer, so
         that the outcome is unknown.
         """
-        if self._packer is None or plan.size > _AT_ONCE:
+        if self._packer is None or plan.size > AT_ONCE:
             return False
         requests = self._packer.pack(plan.steps)
         if not requests:
@@ -88,7 +88,7 @@ class Writer:
         if not requests:
             return False
         try:
-            if plan.size <= _AT_ONCE:
+            if plan.size <= AT_ONCE:
                 self._packer.send(requests)
             else:
                 await to_its_end(asyncio.to_thread(self._packer.send, requests))

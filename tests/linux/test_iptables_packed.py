@@ -9,7 +9,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given, settings
@@ -19,7 +19,9 @@ from linux.iptables import Desired, HashScheme, Table, kinds, templates
 from linux.iptables import packed as packed_module
 from linux.iptables.kinds import PackedKind
 from linux.iptables.packed import Packer
+from linux.iptables.plan import Plan, make_plan
 from linux.iptables.render import Filling, Renderer
+from linux.iptables.writer import AT_ONCE
 from linux.nftables.connection import to_its_end
 from tests.support.netns import Namespace, network_namespace
 
@@ -99,6 +101,29 @@ def grow(
     with space.entered():
         asyncio.run(story())
     return made
+
+
+def test_many_new_chains_are_planned_once(
+    spaces: tuple[Namespace, Namespace], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    space, _ = spaces
+    made = grow(space, 4, warm=True, now=True)
+    plans = []
+
+    def planned(*given: Any, **named: Any) -> Plan:
+        plans.append(make_plan(*given, **named))
+        return plans[-1]
+
+    async def story() -> None:
+        await commit(made, wanted(20))
+        made.close()
+
+    monkeypatch.setattr("linux.iptables.table.make_plan", planned)
+    with space.entered():
+        asyncio.run(story())
+    assert [plan.size for plan in plans] == [len(plans[0].lines)]
+    assert plans[0].size > AT_ONCE
+    assert sum("-A our-dispatch -i" in line for line in saved(space, 4)) == 20
 
 
 @pytest.mark.parametrize("family", [4, 6])
