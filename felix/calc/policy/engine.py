@@ -356,7 +356,7 @@ class PolicyEngine:
         changes = PolicyChanges()
         if not self._in_sync:
             return changes
-        for _ in self.settle():
+        while self._step():
             pass
         self._flushed = True
         # Endpoints and policies at one moment, so that no endpoint has a policy that was not

@@ -171,7 +171,8 @@ class ActivePolicies:
     def prepare(self, key: ResourceKey) -> bool:
         """Compute the lists of a local endpoint ahead of `view`; returns whether that was work."""
         before = self._operations.views
-        self.view(key)
+        if key in self._profiles:
+            self._lists_of(key)
         return self._operations.views != before
 
     def view(self, key: ResourceKey) -> EndpointPolicy | None:
@@ -180,8 +181,10 @@ class ActivePolicies:
         What was computed is kept until the next change of anything, or `forget_lists`.
         """
         profiles = self._profiles.get(key)
-        if profiles is None:
-            return None
+        return None if profiles is None else replace(self._lists_of(key), profiles=profiles)
+
+    def _lists_of(self, key: ResourceKey) -> EndpointPolicy:
+        """The same without profiles, one for all endpoints that the same selectors match."""
         selectors = frozenset(self._index.selectors_of(key))
         which = (key in self._hosts, selectors)
         policies = self._views.get(which)
@@ -189,7 +192,7 @@ class ActivePolicies:
             self._operations.views += 1
             matching = (self._policies[k] for text in selectors for k in self._by_selector[text])
             policies = self._views[which] = self.lists(matching, host=key in self._hosts)
-        return replace(policies, profiles=profiles)
+        return policies
 
     def matching(self, key: ResourceKey) -> list[PolicyFacts]:
         """The policies whose selectors match a local endpoint, in no order."""
