@@ -165,8 +165,8 @@ def made(sock: Socket, message: bytes, name: str) -> Made:
     result.check("create link")
     for kind, body in result.answers:
         if kind == rtnl.RTM_NEWLINK:
-            peer = m.first_attribute(body, rtnl.IFLA_LINK, INFO.size)
-            return Made(index_of(body), m.as_uint(peer or b""))
+            peer = m.parse_attributes(body, INFO.size).get(rtnl.IFLA_LINK, b"")
+            return Made(index_of(body), m.as_uint(peer))
     link = get(sock, name)
     if link is None:
         raise KernelError(errno.ENODEV, f"find the link {name!r} that was just made")

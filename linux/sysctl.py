@@ -19,6 +19,7 @@ from linux.errors import KernelError
 
 _ROOT = "/proc/sys/"
 _MOUNTED = "/host/proc/sys/"
+_NO_NAMES = frozenset({"", ".", ".."})
 
 
 def _net_root(mounted: str = _MOUNTED) -> str:
@@ -29,7 +30,7 @@ _NET_ROOT = _net_root()
 
 
 def _path(name: str) -> str:
-    if name.startswith("/") or any(part in ("", ".", "..") for part in name.split("/")):
+    if not _NO_NAMES.isdisjoint(name.split("/")):
         raise ValueError(f"sysctl name {name!r}: want parts separated by '/', none empty or dotted")
     return (_NET_ROOT if name.startswith("net/") else _ROOT) + name
 

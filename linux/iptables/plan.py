@@ -88,9 +88,9 @@ def make_plan(
     objects stay where they do no harm: chains, and rules of unordered chains (IPT-8).
     """
     draft = _Draft(actual, desired, backend, sweep)
-    for name in desired.chains if only is None else (n for n in only if n in desired.chains):
+    for name in desired.chains if only is None else [n for n in only if n in desired.chains]:
         draft.change(name)
-    candidates = actual.chains if only is None else (n for n in only if n in actual.chains)
+    candidates = actual.chains if only is None else [n for n in only if n in actual.chains]
     draft.remove([name for name in candidates if name not in desired.chains], keep)
     if only is None or not (desired.kernel.keys() | actual.kernel.keys()).isdisjoint(only):
         draft.edit_kernel()
