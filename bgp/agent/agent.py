@@ -35,7 +35,7 @@ from bgp.decide.make_before_break import MakeBeforeBreak
 from bgp.decide.routing import Routing
 from bgp.peering import reflectors
 from bgp.peering.passwords import PasswordSource
-from bgp.peering.peering import Plan, Settings
+from bgp.peering.peering import Plan, Settings, order
 from bgp.peering.planned import PlannedPeer
 from bgp.sessions.graceful_restart import START_DEADLINE, InitialConvergence
 from bgp.sessions.metrics import Metrics
@@ -231,7 +231,7 @@ class Agent:
         if Changed.FILTERS in changed:
             self.decisions.decide_filters()
         if Changed.PEERING in changed:
-            plan = self.decisions.planned()
+            plan = self.decisions.planned(_now())
             if self.sources.passwords is not None:
                 self.sources.passwords.require(plan.secrets)
             await self._apply_plan(plan)
@@ -281,7 +281,7 @@ class Agent:
 
     async def _hold(self, peers: Mapping[IPAddress, PlannedPeer], plan: Plan) -> None:
         """Hold exactly these sessions."""
-        ordered = tuple(sorted(peers.values(), key=lambda each: _order(each.peer.address)))
+        ordered = tuple(sorted(peers.values(), key=lambda each: order(each.peer.address)))
         old = self.plan.peers
         self.plan = replace(plan, peers=ordered)
         # A source says what it knows only after the first plan has asked it.
@@ -342,6 +342,7 @@ class Agent:
                 self.gate.next_check(),
                 self.sessions.clients.next_check(),
                 self.handover.next_check(now),
+                self.decisions.former.next_check(),
             )
             wait = min((each for each in moments if each is not None), default=None)
             try:
@@ -352,6 +353,8 @@ class Agent:
             self._timer.clear()
             self.sessions.expired(_now())
             self._check_gate()
+            if (over := self.decisions.former.next_check()) is not None and over <= _now():
+                await self._decide(Changed.PEERING)
             await self._release()
             complete = self.sessions.clients.check(_now())
             if self.progress.announced:
@@ -386,7 +389,7 @@ class Agent:
         gone = self.handover.release(_now(), self.sessions.complete, covered)
         if gone:
             log.info("sessions end that left the plan", extra={"count": len(gone)})
-            for address in sorted((each for each in gone if not gone[each]), key=_order):
+            for address in sorted((each for each in gone if not gone[each]), key=order):
                 log.warning(
                     "a session ends, and no other one carries all its routes",
                     extra={"peer": str(address)},
@@ -443,7 +446,3 @@ class Agent:
     def conditions(self) -> list[tuple[str, str]]:
         """Conditions for an operator: (object, reason)."""
         return conditions(self)
-
-
-def _order(address: IPAddress) -> tuple[int, int]:
-    return address.version, int(address)

@@ -67,6 +67,8 @@ class ClusterView:
     filters: dict[str, BGPFilterSpec] = field(default_factory=dict)
     automatic: str = ""
     """The annotation that asks for reflectors chosen automatically (`bgp.peering.reflectors`)."""
+    former: dict[str, str] = field(default_factory=dict)
+    """Nodes that reflected a moment ago, by `bgp.decide.former_reflectors`: their cluster ids."""
     ownership: Ownership = field(default_factory=Ownership)
     touched: set[IPNetwork] = field(default_factory=set)
     """Networks whose owners changed since the reader cleared it."""

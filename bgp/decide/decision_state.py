@@ -16,6 +16,7 @@ from bgp.cluster.ownership import host_route
 from bgp.cluster.services import ServiceBatch, ServiceKey, ServiceView
 from bgp.cluster.view import ClusterView
 from bgp.decide import terms
+from bgp.decide.former_reflectors import FormerReflectors
 from bgp.decide.make_before_break import MakeBeforeBreak
 from bgp.decide.routing import Routing
 from bgp.peering import peering
@@ -38,6 +39,7 @@ class DecisionState:
 
     def __init__(self, me: str, settings: Settings, routing: Routing) -> None:
         self.view = ClusterView(me)
+        self.former = FormerReflectors()
         self.passwords = Passwords()
         self.old_secrets: Mapping[SecretRef, str] = {}
         self.old_services: frozenset[IPNetwork] = frozenset()
@@ -103,8 +105,9 @@ class DecisionState:
         ranges = self._ranges()
         return bool(ranges.cluster or ranges.external or ranges.load_balancer)
 
-    def planned(self) -> Plan:
-        """The sessions that this node shall hold."""
+    def planned(self, now: float) -> Plan:
+        """The sessions that this node shall hold. `now`: seconds, monotonic."""
+        self.former.follow(self.view, now)
         return peering.plan(self.view, self._settings, self.known_passwords)
 
     @property

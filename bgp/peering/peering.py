@@ -109,9 +109,10 @@ def plan(view: ClusterView, settings: Settings, passwords: Passwords | None = No
     collect("BGPConfiguration(default)", lambda: expansion.mesh(view, local))
     for name, spec in sorted(view.peers.items()):
         collect(f"BGPPeer({name})", lambda spec=spec: expansion.explicit(view, local, spec))  # type: ignore[misc]
-    peers = sorted(chosen.values(), key=lambda each: _order(each.peer.address))
+    peers = sorted(chosen.values(), key=lambda each: order(each.peer.address))
     return Plan(tuple(peers), tuple(refused), frozenset(local.secrets), local.asn)
 
 
-def _order(address: IPAddress) -> tuple[int, int]:
+def order(address: IPAddress) -> tuple[int, int]:
+    """A key to sort addresses of both versions by."""
     return address.version, int(address)

@@ -64,7 +64,12 @@ def automatic(view: ClusterView) -> tuple[NodeView, ...]:
 
 
 def cluster_ids(view: ClusterView) -> dict[str, str]:
-    """Node -> cluster id, of all nodes that reflect (RFC 4456 section 7)."""
+    """Node -> cluster id, of all nodes that reflect (RFC 4456 section 7), former ones too."""
+    return {**view.former, **chosen(view)}
+
+
+def chosen(view: ClusterView) -> dict[str, str]:
+    """Those that the settings of now make reflectors."""
     identifiers = {node.name: node.cluster_id for node in view.nodes.values() if node.cluster_id}
     identifiers.update((node.name, str(router_id(node))) for node in automatic(view))
     return identifiers

@@ -13,7 +13,8 @@ told instead of any learned path to its prefix.
   OFF-3  While the node drains, every route says so (RFC 8326): GRACEFUL_SHUTDOWN, and
          LOCAL_PREF 0 inside the AS.
   OFF-4  A session that is to take over hears nothing at second hand of those that are about
-         to end: it would hold our word for the best path and keep its own from us.
+         to end: it would hold our word for the best path and keep its own from us. A path that we
+         reflect is told: its CLUSTER_LIST makes it the last choice of a node that has its own.
   OFF-5  A router on a network of ours hears of a path learned inside the AS only where its next
          hop is on a network of ours too, or packets go in a tunnel: we would hand them back to
          that very router. A router that lost the owner's session takes all second-hand paths as
@@ -84,7 +85,8 @@ def offers(
         peers = audience.peers
         if own is None and path is not None:
             peers -= {path.source.peer}  # OFF-2
-            if path.source.peer in terms.leaving:
+            reflected = path.source.internal and audience.manner.internal
+            if path.source.peer in terms.leaving and not reflected:
                 peers -= terms.successors  # OFF-4
         if peers:
             route = _told(prefix, own, path, audience.manner, terms)

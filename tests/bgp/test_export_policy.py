@@ -174,6 +174,17 @@ def test_a_successor_hears_nothing_at_second_hand_of_who_leaves() -> None:
         assert set(told("10.65.3.0/26", None, inside, other)) == {EXTERNAL}
 
 
+def test_a_successor_hears_what_is_reflected_of_who_leaves() -> None:
+    """OFF-4: a new reflector has no session yet with nodes that hear of the change later."""
+    sent = path(source(50, client=True))
+    wanted = terms(client={}, cluster_id="1.0.0.1")
+    leaving = replace(
+        wanted, leaving=frozenset({sent.source.peer}), successors=frozenset({INTERNAL, EXTERNAL})
+    )
+    assert set(told("10.65.3.0/26", None, sent, wanted)) == {INTERNAL, EXTERNAL}
+    assert set(told("10.65.3.0/26", None, sent, leaving)) == {INTERNAL}
+
+
 @pytest.mark.promise("F-39")
 def test_a_reflector_keeps_the_next_hop_and_marks() -> None:
     wanted = terms(client={}, cluster_id="1.0.0.1", services=(net("198.51.100.0/24"),))

@@ -1,0 +1,123 @@
+"""Nodes that reflect no more: how long they count, and that no route is missing meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bgp.cluster.view import ClusterView
+from bgp.decide.former_reflectors import FormerReflectors
+from bgp.peering import reflectors
+from libcalico.model.keys import ResourceKey
+from tests.bgp import make
+from tests.bgp.agents import Cluster, affinity, node, resource
+from tests.size import examples
+from tests.support.patience import until
+
+POOL = resource("IPPool", "pool", {"cidr": "10.65.0.0/16"})
+NUMBERS = (1, 2, 3, 4)
+NODES = [node(number) for number in NUMBERS]
+BLOCKS = [affinity(f"n{number}", f"10.65.{number}.0/26") for number in NUMBERS]
+NO_MESH = resource("BGPConfiguration", "default", {"nodeToNodeMeshEnabled": False})
+BY_LABEL = resource("BGPPeer", "rr", {"peerSelector": "rr == 'yes'"})
+MESH = [(ResourceKey("BGPConfiguration", "default"), None), *NODES, (BY_LABEL[0], None)]
+
+
+def by_hand(*numbers: int) -> list[tuple[Any, Any]]:
+    """These nodes reflect, and no others."""
+    chosen = [
+        node(number, routeReflectorClusterID=f"1.0.0.{number}", labels={"rr": "yes"})
+        for number in numbers
+    ]
+    return [NO_MESH, BY_LABEL, *(each for each in NODES if each[0] not in dict(chosen)), *chosen]
+
+
+AUTOMATIC = resource(
+    "BGPConfiguration",
+    "default",
+    {},
+    annotations={"muslin/automatic-reflectors": "above=3 count=1"},
+)
+
+
+@pytest.mark.asyncio
+@pytest.mark.promise("PAIN-15")
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (by_hand(3), MESH),
+        ([AUTOMATIC], MESH[:1]),
+        (by_hand(1), by_hand(2)),
+        (by_hand(1, 2), by_hand(3)),
+        (by_hand(4), [*MESH, AUTOMATIC]),
+    ],
+    ids=["to the mesh", "automatic, to the mesh", "another", "one for two", "to automatic"],
+)
+async def test_what_a_former_reflector_passes_on_stays(
+    before: list[tuple[Any, Any]], after: list[tuple[Any, Any]]
+) -> None:
+    """The nodes hear of the change one after the other; each table stays whole throughout."""
+    cluster = Cluster()
+    for number in NUMBERS:
+        cluster.add(f"n{number}")
+    await cluster.say(POOL, *NODES, *BLOCKS, *before)
+    lost: list[tuple[str, Any]] = []
+    agents = cluster.agents
+    for name, agent in agents.items():
+
+        def publish(changes: Any, name: str = name, agent: Any = agent) -> None:
+            lost.extend((name, prefix) for prefix, path in changes if path is None)
+            type(agent.publisher).publish(agent.publisher, changes)
+
+        agent.routing._publish = publish
+    for name, agent in agents.items():
+        cluster.agents = {name: agent}
+        await cluster.say(*after)
+    cluster.agents = agents
+    assert lost == []
+    assert all(agent.view.former for agent in agents.values())
+    for name, agent in agents.items():
+        agent.decisions.former._former = {
+            each: (own, 0.0) for each, (own, _) in agent.decisions.former._former.items()
+        }
+        agent._timer.set()
+        await until(lambda agent=agent: not agent.view.former)  # type: ignore[misc]
+        own = f"10.65.{name[1:]}.0/26"
+        others = {f"10.65.{number}.0/26": [f"10.0.0.{number}"] for number in NUMBERS}
+        assert cluster.table(name) == {net: hop for net, hop in others.items() if net != own}
+    await asyncio.sleep(0)
+    assert lost == []
+    await cluster.stop()
+
+
+numbers = st.sampled_from([1, 2, 3])
+steps = st.tuples(st.sampled_from(["reflects", "is plain", "goes"]), numbers, st.integers(0, 60))
+
+
+@given(st.lists(steps, max_size=15))
+@settings(max_examples=examples(200))
+def test_each_counts_for_so_long_after_it_was_chosen(history: list[tuple[str, int, int]]) -> None:
+    """RFL-5."""
+    view, former, now = ClusterView("n9"), FormerReflectors(limit=100), 0.0
+    last: dict[str, tuple[str, float]] = {}
+    """Of each node: the cluster id that it had last, and until when."""
+    for verb, number, wait in history:
+        now += wait
+        name, own = f"n{number}", f"1.0.0.{number}"
+        last |= {name: (own, now) for name, own in reflectors.chosen(view).items()}
+        if verb == "goes":
+            view.apply(ResourceKey("Node", name), None)
+        else:
+            more = {"routeReflectorClusterID": own} if verb == "reflects" else {}
+            make.node(view, number, **more)
+        former.follow(view, now)
+        last = {name: one for name, one in last.items() if name in view.nodes}
+        wanted = {name: own for name, (own, since) in last.items() if since + 100 > now}
+        chosen = reflectors.chosen(view)
+        assert reflectors.cluster_ids(view) == wanted | chosen
+        lingering = [last[name][1] + 100 for name in wanted.keys() - chosen.keys()]
+        assert former.next_check() == min(lingering, default=None)
