@@ -198,4 +198,5 @@ def _touched(before: Facts | None, after: Facts) -> set[IPNetwork] | None:
     """The prefixes whose paths may be judged otherwise; None: all. Nodes come one by one."""
     if before is None or replace(before, neighbours=after.neighbours) != after:
         return None
-    return {host_route(each) for each in before.neighbours ^ after.neighbours}
+    differing = before.neighbours.items() ^ after.neighbours.items()
+    return {host_route(address) for address, _ in differing}

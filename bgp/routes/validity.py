@@ -58,7 +58,7 @@ class Facts:
     own: frozenset[IPAddress]
     addresses: Mapping[str, tuple[IPAddress, ...]] = field(default_factory=dict)
     pools: tuple[IPNetwork, ...] = ()
-    neighbours: frozenset[IPAddress] = frozenset()
+    neighbours: Mapping[IPAddress, str] = field(default_factory=dict)
 
 
 def refusal(prefix: IPNetwork, path: Candidate, facts: Facts) -> str:
@@ -107,22 +107,23 @@ def doubt(prefix: IPNetwork, path: Candidate, facts: Facts | None) -> str:
         return f"it lies in {_RESERVED}, which is reserved, and in no IPPool"
     address = prefix.network_address
     if prefix.prefixlen == prefix.max_prefixlen and address in facts.neighbours:
-        owner = facts.view.owner(address)
-        name = f"node {owner.name}" if owner is not None else "the datastore"
+        name = facts.neighbours[address]
         return f"it is the address of {name}, on a connected network of this node"
     return ""
 
 
 def neighbours_of(
     view: ClusterView, connected: Collection[IPNetwork], datastore: Collection[IPAddress]
-) -> frozenset[IPAddress]:
-    """The addresses of other nodes, and the datastore's, that are on a connected network."""
-    others = {one for node in view.nodes.values() if node.name != view.me for one in node.addresses}
-    return frozenset(
-        address
-        for address in others.union(datastore)
+) -> dict[IPAddress, str]:
+    """The addresses of other nodes, and the datastore's, on a connected network: whose they are."""
+    known = dict.fromkeys(datastore, "the datastore")
+    for name in sorted(view.nodes.keys() - {view.me}, reverse=True):
+        known.update(dict.fromkeys(view.nodes[name].addresses, f"node {name}"))
+    return {
+        address: whose
+        for address, whose in known.items()
         if any(address in network for network in connected)
-    )
+    }
 
 
 def _in_own(prefix: IPNetwork, facts: Facts) -> bool:

@@ -195,6 +195,10 @@ async def test_host_routes_to_neighbours_are_taken_only_where_no_link_leads_ther
         "10.0.0.99/32": "it is the address of the datastore",
     }
     assert refused() == neighbour | more
+    renamed = resource("Node", "other", {"bgp": {"ipv4Address": "10.0.0.9/24"}})
+    await cluster.say((node(9)[0], None), renamed)
+    more["10.0.0.9/32"] = "it is the address of node other"
+    assert refused() == neighbour | more
     accept = [{"cidr": "10.0.0.99/32", "matchOperator": "Equal", "action": "Accept"}]
     await cluster.say(
         resource("BGPFilter", "etcd", {"importV4": accept}),

@@ -67,7 +67,7 @@ def test_filters_reject_and_change() -> None:
 )
 def test_a_filter_that_accepts_lets_in_what_is_doubted(prefix: str, word: str) -> None:
     """A rule that says Accept; not one that says nothing of the path."""
-    near = frozenset({ip_address("10.0.0.2"), ip_address("10.0.0.250")})
+    near = {ip_address("10.0.0.2"): "node n2", ip_address("10.0.0.250"): "the datastore"}
     facts = Facts(view_of(), (), frozenset(), frozenset(), neighbours=near)
     filtered = source(9, internal=False, filters=("f",))
     plain, sent = path(source(9, internal=False)), path(filtered)

@@ -132,14 +132,18 @@ def test_the_way_to_a_neighbour_is_the_link() -> None:
     view = picture()
     etcd = ip_address("10.0.0.250")
     on_link = neighbours_of(view, LINKS, [etcd, ip_address("192.0.2.1")])
-    assert on_link == {ip_address("10.0.0.2"), ip_address("10.0.0.3"), etcd}
+    assert on_link == {
+        ip_address("10.0.0.2"): "node n2",
+        ip_address("10.0.0.3"): "node n3",
+        etcd: "the datastore",
+    }
     assert "node n2" in doubted("10.0.0.2/32", neighbours=on_link)
     assert "the datastore" in doubted("10.0.0.250/32", neighbours=on_link)
     for good in ("10.0.0.0/24", "10.0.0.2/31", "10.0.0.77/32"):
         assert doubted(good, neighbours=on_link) == ""
     # Nodes that have their addresses on no link are reached as the router says.
     for links in ((), (net("10.1.0.0/24"),)):
-        assert neighbours_of(view, links, [etcd]) == set()
+        assert neighbours_of(view, links, [etcd]) == {}
 
 
 def test_no_path_leads_to_this_node() -> None:
