@@ -1,7 +1,8 @@
 """All that decisions are made from, and the decisions, one method each. No clock, no waiting.
 
 The agent feeds it (datastore, services, passwords, felix's facts) and calls the decision that
-a change touches; the results go into `Routing` and the plan. Tested in tests/bgp/test_agent.py.
+a change touches; the results go into `Routing` and the plan. Tested in tests/bgp/test_agent.py and,
+after any order of events, in test_any_order.py.
 """
 
 from __future__ import annotations
