@@ -3,8 +3,9 @@
 Each CalicoNodeStatus whose `spec.node` is this node gets its `status` written by it: the classes
 that it asks for, when it appears or changes and then every `updatePeriodSeconds` (0: once it has
 a report, it is frozen). What the report says is made by pure functions of the agent; a write
-that fails is tried again at the next period. Source: docs/reference/data-model.md#caliconodestatus;
-tested in tests/bgp/test_report.py and, with a real etcd, in tests/bgp/test_interop.py.
+that fails is tried again at the next period, or soon where there is none.
+Source: docs/reference/data-model.md#caliconodestatus.
+Tested in tests/bgp/test_report.py and, with a real etcd, in tests/bgp/test_interop.py.
 
 Every node hears of every report, as in Calico: many of them with short periods are load.
 """
