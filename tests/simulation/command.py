@@ -63,16 +63,19 @@ def _run(asked: argparse.Namespace) -> dict[str, Any]:
     runner.prepare(() if asked.cold else asked.world or runner.WORLDS)
     failed = []
     digests: dict[str, str] = {}
-    for seed in range(asked.first, asked.first + asked.seeds):
-        for world in asked.world or [runner.world_of(seed)]:
-            result = runner.run_forked(world, seed, asked.trace)
-            digests[f"{world} {seed}"] = result.digest
-            if asked.trace:
-                print("\n".join(result.lines))
-            if result.failures:
-                failed.append(asdict(result))
-        if failed and asked.stop:
-            break
+    cases = [
+        (world, seed)
+        for seed in range(asked.first, asked.first + asked.seeds)
+        for world in asked.world or [runner.world_of(seed)]
+    ]
+    for result in runner.run_forked(cases, asked.trace):
+        digests[f"{result.world} {result.seed}"] = result.digest
+        if asked.trace:
+            print("\n".join(result.lines))
+        if result.failures:
+            failed.append(asdict(result))
+            if asked.stop:
+                break
     return {
         "seeds": asked.seeds,
         "first": asked.first,

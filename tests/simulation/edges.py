@@ -18,7 +18,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextvars import Context, ContextVar, copy_context
 from functools import partial
 from pathlib import Path
@@ -76,10 +76,9 @@ class World:
         context.run(_machine.set, machine)
         return context
 
-    def readable(self, fd: int) -> bool:
-        """Whether a read of a simulated descriptor brings something."""
-        found = OPEN.get(fd)
-        return found is not None and found.readable
+    def readable(self, descriptors: Iterable[int]) -> list[int]:
+        """Those of these simulated descriptors of which a read brings something."""
+        return [fd for fd in descriptors if fd in OPEN and OPEN[fd].readable]
 
     def run_program(self, arguments: tuple[str, ...], data: bytes) -> tuple[int, bytes, bytes]:
         """What a program of the machine does."""

@@ -20,7 +20,9 @@ import heapq
 import selectors
 import socket
 import threading
-from collections.abc import Callable, Mapping
+from asyncio import format_helpers
+from collections.abc import Callable, Iterable, Mapping
+from contextvars import Context
 from random import Random
 from typing import Any, cast
 
@@ -40,11 +42,13 @@ class Clock:
 class Selector(selectors.BaseSelector):
     """Waits for simulated descriptors, and for real ones (unix sockets inside this process).
 
-    `readable`: asks a simulated descriptor's owner. `stirred`: since the last look in vain somebody
-    wrote to a real one, so that a look may find something.
+    `readable`: which of these simulated descriptors are, by their owners. `stirred`: since the last
+    look in vain somebody wrote to a real one, so that a look may find something.
     """
 
-    def __init__(self, clock: Clock, chance: Random, readable: Callable[[int], bool]) -> None:
+    def __init__(
+        self, clock: Clock, chance: Random, readable: Callable[[Iterable[int]], list[int]]
+    ) -> None:
         self._clock, self._chance, self._readable = clock, chance, readable
         self._real = selectors.DefaultSelector()
         self.stirred = True
@@ -89,9 +93,8 @@ class Selector(selectors.BaseSelector):
         """What is ready now; else time jumps to the next timer."""
         found = self._real.select(0) if self.stirred else []
         self.stirred = bool(found)
-        for fd, key in self._keys.items():
-            if self._readable(fd):
-                found.append((key, selectors.EVENT_READ))
+        if self._keys:
+            found += [(self._keys[fd], selectors.EVENT_READ) for fd in self._readable(self._keys)]
         self._clock.now += self._chance.random() * 2e-4
         if not found:
             if timeout is None:
@@ -163,10 +166,42 @@ def _deliver(future: asyncio.Future[Any], result: Any, error: BaseException | No
         future.set_result(result)
 
 
+class _Soon:
+    """As `asyncio.Handle`, without what that does for asyncio's debug mode."""
+
+    __slots__ = ("_args", "_callback", "_cancelled", "_context")
+
+    def __init__(self, callback: Any, args: Any, context: Context | None) -> None:
+        self._callback, self._args, self._cancelled = callback, args, False
+        self._context = contextvars.copy_context() if context is None else context
+
+    def cancel(self) -> None:
+        """What was asked for is not done."""
+        self._cancelled = True
+        self._callback = self._args = None
+
+    def cancelled(self) -> bool:
+        """Whether it was."""
+        return self._cancelled
+
+
+class _Timer(float):
+    """As `asyncio.TimerHandle`, and compared as the number that its time is.
+
+    Several may have one time: their order is what a heap of them makes of `<`.
+    """
+
+    __slots__ = _Soon.__slots__
+    cancel, cancelled = _Soon.cancel, _Soon.cancelled
+    when = float.__float__
+
+
 class Loop(asyncio.SelectorEventLoop):
     """See above. `hosts`: the unix socket that answers for a name."""
 
-    def __init__(self, clock: Clock, chance: Random, readable: Callable[[int], bool]) -> None:
+    def __init__(
+        self, clock: Clock, chance: Random, readable: Callable[[Iterable[int]], list[int]]
+    ) -> None:
         self._clock = clock
         self.selector = Selector(clock, chance, readable)
         super().__init__(self.selector)
@@ -192,7 +227,7 @@ class Loop(asyncio.SelectorEventLoop):
         if base._ready or base._stopping:
             timeout = 0.0
         elif base._scheduled:
-            timeout = max(0.0, base._scheduled[0].when() - self.time())
+            timeout = max(0.0, base._scheduled[0] - self._clock.now)
         self._once(timeout)
 
     def _once(self, timeout: float | None) -> None:
@@ -202,17 +237,61 @@ class Loop(asyncio.SelectorEventLoop):
             base._process_events(found)
         now = self._clock.now + base._clock_resolution
         scheduled, ready = base._scheduled, base._ready
-        while scheduled and scheduled[0]._when < now:
+        while scheduled and scheduled[0] < now:
             handle = heapq.heappop(scheduled)
-            handle._scheduled = False
             if not handle._cancelled:
                 ready.append(handle)
         for _ in range(len(ready)):
             if not ready:
                 break  # a turn within this one was there before
             handle = ready.popleft()
-            if not handle._cancelled:
-                handle._run()
+            if handle._cancelled:
+                continue
+            try:
+                handle._context.run(handle._callback, *handle._args)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:
+                self._broke(handle, error)
+
+    def _broke(self, handle: Any, error: BaseException) -> None:
+        what = format_helpers._format_callback_source(handle._callback, handle._args)
+        told = {"message": f"Exception in callback {what}", "exception": error}
+        self.call_exception_handler(told)
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> Any:
+        """As asyncio's own, without what it does for its debug mode."""
+        base: Any = self
+        if base._closed:
+            base._check_closed()
+        handle = _Soon(callback, args, context)
+        base._ready.append(handle)
+        return handle
+
+    def call_later(  # type: ignore[override]
+        self,
+        delay: float,
+        callback: Callable[..., Any],
+        *args: Any,
+        context: Context | None = None,
+    ) -> Any:
+        """As asyncio's own."""
+        return self.call_at(self._clock.now + delay, callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> Any:
+        """As asyncio's own, without what it does for its debug mode."""
+        base: Any = self
+        if base._closed:
+            base._check_closed()
+        timer: Any = _Timer(when)
+        timer._callback, timer._args, timer._cancelled = callback, args, False
+        timer._context = contextvars.copy_context() if context is None else context
+        heapq.heappush(base._scheduled, timer)
+        return timer
 
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., Any], *args: Any

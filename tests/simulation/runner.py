@@ -1,4 +1,7 @@
-"""Runs seeds, each in a process of its own that is forked from one that has imported everything.
+"""Runs seeds in processes that are forked from one that has imported everything.
+
+Each process runs a short row of them. A seed that fails there is run again in a process of its
+own, and what comes of that is told.
 
 A world is a coroutine that is given a `Run` and says by `run.trace.fail` what must not be. Sets of
 objects are ordered by addresses in memory, so addresses must not differ: the process that forks is
@@ -17,10 +20,11 @@ import shutil
 import signal
 import sys
 import time as _time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from random import Random
+from typing import IO
 
 from libcalico.process.process import die_with_parent
 from tests.simulation import edges
@@ -35,6 +39,10 @@ WORLDS = {
 }
 _MIX = ("felix", "addresses", "felix", "bgp", "felix", "felix")
 _WARM = range(3)
+ROW = 20
+"""Seeds of one process: a fork costs as much as a fourth of a seed."""
+_PATIENCE = 60.0
+"""Simulated seconds in which the tasks of a run have to end."""
 real_clock = _time.perf_counter
 """Not simulated."""
 
@@ -112,18 +120,20 @@ def prepare(warm: Iterable[str] = ()) -> None:
     gc.freeze()
 
 
-def _end(loop: asyncio.AbstractEventLoop) -> None:
-    """Nothing of a run is left that could speak when it is thrown away."""
+def _end(loop: asyncio.AbstractEventLoop) -> bool:
+    """Nothing of a run is left that could speak when it is thrown away; whether that is so."""
     tasks = asyncio.all_tasks(loop)
     for task in tasks:
         task.cancel()
+    left: set[asyncio.Task[object]] = set()
     if tasks:
-        loop.run_until_complete(asyncio.wait(tasks))
+        _, left = loop.run_until_complete(asyncio.wait(tasks, timeout=_PATIENCE))
     loop.close()
+    return not left
 
 
 def run_here(world: str, seed: int, whole: bool = False) -> Result:
-    """One seed in this very process, which is of no use afterwards."""
+    """One seed in this very process, which runs another one only behind `_end`."""
     gc.disable()
     began = real_clock()
     edges.seed(seed)
@@ -178,8 +188,24 @@ def _memory() -> str:
     return "/dev/shm" if os.access("/dev/shm", os.W_OK) else "/tmp"
 
 
-def run_forked(world: str, seed: int, whole: bool = False) -> Result:
-    """One seed in a child."""
+def run_forked(cases: Sequence[tuple[str, int]], whole: bool = False) -> Iterator[Result]:
+    """These worlds with their seeds, in children; `whole`: each alone, with all of its trace."""
+    done, length = 0, 1 if whole else ROW
+    while done < len(cases):
+        row = cases[done : done + length]
+        results = _child(row, whole)
+        done += len(results)
+        failed = results[-1]
+        if failed.failures and len(results) > 1:
+            results[-1:] = _child(row[len(results) - 1 : len(results)], whole)
+            if not results[-1].failures:
+                failed.failures.append(f"only behind the {len(results) - 1} seeds before it")
+                results[-1] = failed
+        yield from results
+
+
+def _child(row: Sequence[tuple[str, int]], whole: bool) -> list[Result]:
+    """What came of the first seeds of a row, at least of one; of the last one perhaps failures."""
     reader, writer = os.pipe()
     parent, child = os.getpid(), os.fork()
     if child == 0:
@@ -187,17 +213,27 @@ def run_forked(world: str, seed: int, whole: bool = False) -> Result:
         os.close(reader)
         code = 1
         try:
-            result = run_here(world, seed, whole)
             with os.fdopen(writer, "w") as out:
-                json.dump(asdict(result), out)
+                _run_row(row, whole, out)
             code = 0
         finally:
             sys.stdout.flush()
             os._exit(code)
     os.close(writer)
     with os.fdopen(reader) as source:
-        text = source.read()
-    os.waitpid(child, 0)
-    if not text:
-        return Result(seed, world, ["the process of the simulation died"])
-    return Result(**json.loads(text))
+        results = [Result(**json.loads(line)) for line in source]
+    _, status = os.waitpid(child, 0)
+    if status and len(results) < len(row):
+        world, seed = row[len(results)]
+        results.append(Result(seed, world, ["the process of the simulation died"]))
+    return results
+
+
+def _run_row(row: Sequence[tuple[str, int]], whole: bool, out: IO[str]) -> None:
+    """Until one fails, or does not end so that another one can begin."""
+    for world, seed in row:
+        result = run_here(world, seed, whole)
+        out.write(json.dumps(asdict(result)) + "\n")
+        out.flush()
+        if result.failures or len(row) == 1 or not _end(asyncio.get_event_loop()):
+            return
