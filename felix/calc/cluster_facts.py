@@ -13,6 +13,7 @@ from felix.calc.nodes import NodeFacts
 from felix.calc.pools import Pool, members
 
 IPNetwork = IPv4Network | IPv6Network
+_UNKNOWN = NodeFacts()
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class ClusterFacts:
     @property
     def me(self) -> NodeFacts:
         """This node; without any address where the datastore has no such Node."""
-        return self.nodes.get(self.node, NodeFacts())
+        return self.nodes.get(self.node, _UNKNOWN)
 
     def pool_members(self, version: int) -> frozenset[str]:
         """Members of the set of all pools: wherever pods may have addresses."""

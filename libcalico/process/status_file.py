@@ -37,12 +37,13 @@ def write(process: str, status: Mapping[str, object], directory: Path | None = N
     up. The directory is `/var/run/calico/status` unless given. Raises OSError.
     """
     folder = directory or paths.STATUS
-    folder.mkdir(parents=True, exist_ok=True)
-    fresh = folder / f".{process}.{os.getpid()}.new"
+    os.makedirs(folder, exist_ok=True)
+    fresh = f"{folder}/.{process}.{os.getpid()}.new"
     writer = {"time": now_text(), "pid": os.getpid(), "pid_namespace": _NAMESPACE}
-    fresh.write_bytes(msgspec.json.encode({**writer, **status}))
-    fresh.chmod(0o644)
-    fresh.replace(folder / f"{process}.json")
+    with open(fresh, "wb") as file:
+        file.write(msgspec.json.encode({**writer, **status}))
+        os.fchmod(file.fileno(), 0o644)
+    os.replace(fresh, f"{folder}/{process}.json")
 
 
 def read(process: str, directory: Path | None = None) -> dict[str, Any] | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime
 import errno
 import fcntl
+import functools
 import io
 import os
 import random
@@ -18,16 +19,15 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterable
+import typing
+from collections.abc import Callable
 from contextvars import Context, ContextVar, copy_context
-from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from libcalico.process import paths
 from tests.simulation.kernel.machine import Machine
-from tests.simulation.kernel.sockets import OPEN
 from tests.simulation.loop import SIMULATED, Clock
 
 EPOCH = 1_800_000_000.0
@@ -76,10 +76,6 @@ class World:
         context.run(_machine.set, machine)
         return context
 
-    def readable(self, descriptors: Iterable[int]) -> list[int]:
-        """Those of these simulated descriptors of which a read brings something."""
-        return [fd for fd in descriptors if fd in OPEN and OPEN[fd].readable]
-
     def run_program(self, arguments: tuple[str, ...], data: bytes) -> tuple[int, bytes, bytes]:
         """What a program of the machine does."""
         return self.machine.chains.run(arguments, data)
@@ -103,7 +99,7 @@ def install_time() -> None:
     """Time is simulated from now on; before the rooms are imported, for some keep the function."""
     for name, seconds in CLOCKS.items():
         setattr(time, name, seconds)
-        setattr(time, f"{name}_ns", partial(_nanoseconds, seconds))
+        setattr(time, f"{name}_ns", functools.partial(_nanoseconds, seconds))
     datetime.datetime = _Datetime  # type: ignore[misc]
 
 
@@ -131,6 +127,8 @@ class _Datetime(_real_datetime):
 
 def install() -> None:
     """The rest: sockets of the kernel, programs, files under /proc/sys, chance."""
+    # The members of a protocol are found once, as from Python 3.12 on.
+    typing._get_protocol_attrs = functools.cache(typing._get_protocol_attrs)  # type: ignore[attr-defined]
     _install_sockets()
     _install_programs()
     _install_settings()

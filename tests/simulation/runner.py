@@ -29,6 +29,7 @@ from typing import IO
 from libcalico.process.process import die_with_parent
 from tests.simulation import edges
 from tests.simulation.kernel.machine import Machine, begin_anew
+from tests.simulation.kernel.sockets import readable
 from tests.simulation.loop import Clock, Loop, SecondLoop
 from tests.simulation.trace import Trace
 
@@ -39,7 +40,7 @@ WORLDS = {
 }
 _MIX = ("felix", "addresses", "felix", "bgp", "felix", "felix")
 _WARM = range(3)
-ROW = 20
+ROW = 40
 """Seeds of one process: a fork costs as much as a fourth of a seed."""
 _PATIENCE = 60.0
 """Simulated seconds in which the tasks of a run have to end."""
@@ -155,7 +156,7 @@ def run_here(world: str, seed: int, whole: bool = False) -> Result:
     edges.install_files(folder)
     logging.getLogger().handlers[:] = [_Logs(trace)]
     logging.getLogger().setLevel(logging.INFO)
-    loop = Loop(clock, Random(seed + 1), edges.WORLD.readable)
+    loop = Loop(clock, Random(seed + 1), readable)
     edges.WORLD.stir = loop.selector.stir
     loop.programs = edges.WORLD.run_program
     machine.entered = loop.threads.pause

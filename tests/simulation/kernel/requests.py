@@ -75,8 +75,8 @@ def _done(sequence: int, port: int, flags: int = 0) -> bytes:
     return _message(m.NLMSG_DONE, struct.pack("=i", 0), sequence, port, m.NLM_F_MULTI | flags)
 
 
-Rows = list[tuple[Any, int, bytes]]
-"""Place in the walk, type, body."""
+Rows = list[tuple[Any, int, Callable[[Any], bytes], Any]]
+"""Place in the walk, type, what makes a body, and of what."""
 
 
 def _walk(machine: Machine, rows: Callable[[], Rows], sequence: int, port: int) -> Iterator[bytes]:
@@ -89,7 +89,9 @@ def _walk(machine: Machine, rows: Callable[[], Rows], sequence: int, port: int) 
             break
         reached = part[-1][0]
         flags = m.NLM_F_MULTI
-        yield b"".join(_message(kind, body, sequence, port, flags) for _, kind, body in part)
+        yield b"".join(
+            _message(kind, make(one), sequence, port, flags) for _, kind, make, one in part
+        )
         machine.between_parts()
     yield _done(sequence, port)
 
@@ -99,10 +101,10 @@ def _table(machine: Machine, kind: int, body: bytes) -> Callable[[], Rows]:
     foreign = bool(body) and body[0] not in (0, 2)
     match kind:
         case 18:
-            return lambda: [(n, 16, messages.link(each)) for n, each in sorted(space.links.items())]
+            return lambda: [(n, 16, messages.link, one) for n, one in sorted(space.links.items())]
         case 22:
             return lambda: [
-                ((one.index, place), 20, messages.address(one))
+                ((one.index, place), 20, messages.address, one)
                 for place, one in sorted(enumerate(space.addresses), key=lambda p: p[1].index)
             ]
         case 26 if foreign:
@@ -112,7 +114,7 @@ def _table(machine: Machine, kind: int, body: bytes) -> Callable[[], Rows]:
             if table and not any(each.table == table for each in space.routes):
                 raise Refused(errno.ENOENT)
             return lambda: [
-                (place, 24, messages.route(each))
+                (place, 24, messages.route, each)
                 for place, each in sorted(
                     ((_place(each, number), each) for number, each in enumerate(space.routes)),
                     key=lambda pair: pair[0],
@@ -121,7 +123,7 @@ def _table(machine: Machine, kind: int, body: bytes) -> Callable[[], Rows]:
             ]
         case 30:
             return lambda: [
-                ((one.index, int(one.address)), 28, messages.neighbour(one))
+                ((one.index, int(one.address)), 28, messages.neighbour, one)
                 for one in sorted(space.neighbours.values(), key=lambda n: (n.index, n.address))
                 if not foreign
             ]

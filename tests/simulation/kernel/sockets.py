@@ -13,7 +13,7 @@ import os
 import socket
 import struct
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from linux.netlink import wire as m
@@ -117,11 +117,6 @@ class NetlinkSocket:
 
     # -- the kernel's side -----------------------------------------------------------------
 
-    @property
-    def readable(self) -> bool:
-        """Whether a read brings something."""
-        return bool(self._waiting or self._lost or self._told)
-
     def hear(self, datagram: bytes) -> None:
         """Something is told to a group of this socket."""
         if self._program and not _run(self._program, datagram):
@@ -137,6 +132,12 @@ class NetlinkSocket:
         count, where = struct.unpack("@HP", header)
         code = ctypes.string_at(where, count * _LINE.size)
         self._program = [_LINE.unpack_from(code, at) for at in range(0, len(code), _LINE.size)]
+
+
+def readable(descriptors: Iterable[int]) -> list[int]:
+    """Those of these descriptors of which a read brings something."""
+    found = ((fd, OPEN.get(fd)) for fd in descriptors)
+    return [fd for fd, one in found if one and (one._waiting or one._told or one._lost)]
 
 
 def _run(program: list[tuple[int, int, int, int]], data: bytes) -> int:
