@@ -200,7 +200,7 @@ def run_forked(cases: Sequence[tuple[str, int]], whole: bool = False) -> Iterato
         if failed.failures and len(results) > 1:
             results[-1:] = _child(row[len(results) - 1 : len(results)], whole)
             if not results[-1].failures:
-                failed.failures.append(f"only behind the {len(results) - 1} seeds before it")
+                failed.failures.append(f"not alone, but in a row as number {len(results)}")
                 results[-1] = failed
         yield from results
 

@@ -9,9 +9,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+import pytest
+
+from tests.simulation import runner
 from tests.simulation.edges import CLOCKS
 from tests.support.patience import wait_for
 
@@ -77,6 +81,29 @@ def test_one_seed_gives_one_trace() -> None:
     again = there["digests"]
     assert again == {name: first[name] for name in again}
     assert alone["digests"].items() <= again.items()
+
+
+def test_a_seed_that_fails_in_a_row_is_told_as_it_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that ends its process; the seeds behind it are run by the next one."""
+
+    def play(row: Sequence[tuple[str, int]], whole: bool, out: IO[str]) -> None:
+        for world, seed in row:
+            if seed == 1 and len(row) > 1:
+                os._exit(9)
+            failures = ["wrong"] if seed == 3 else ["odd"] if seed == 5 and len(row) > 1 else []
+            result = runner.Result(seed, world, failures, "alone" if len(row) == 1 else "")
+            print(json.dumps(asdict(result)), file=out, flush=True)
+            if failures:
+                return
+
+    monkeypatch.setattr(runner, "_run_row", play)
+    found = list(runner.run_forked([("felix", seed) for seed in range(8)]))
+    assert [one.seed for one in found] == list(range(8))
+    assert {one.seed for one in found if one.digest == "alone"} == {3}
+    told = {one.seed: one.failures for one in found if one.failures}
+    second = "not alone, but in a row as number 2"
+    died = "the process of the simulation died"
+    assert told == {1: [died, second], 3: ["wrong"], 5: ["odd", second]}
 
 
 def test_a_killed_run_leaves_no_process() -> None:
