@@ -155,7 +155,7 @@ def test_what_is_not_defined_is_looked_for_ever_more_seldom(
                 async for _ in watching.watch(client, mine[1:], positions, Memory()):
                     pass
 
-    loop = Loop(Clock(), Random(1), lambda _: False)
+    loop = Loop(Clock(), Random(1), lambda _: [])
     try:
         loop.run_until_complete(day())
     finally:

@@ -272,7 +272,7 @@ def test_an_hour_without_the_api_for_what_is_read_of_kubernetes_itself(
 
 def simulated(work: Coroutine[Any, Any, None]) -> None:
     """Run in simulated time."""
-    loop = Loop(Clock(), Random(3), lambda _: False)
+    loop = Loop(Clock(), Random(3), lambda _: [])
     try:
         loop.run_until_complete(work)
     finally:
