@@ -16,7 +16,7 @@ from ipam.allocator.view import View
 from ipam.records import blocks
 from ipam.records.block_editor import BlockEditor
 from ipam.records.blocks import IPAddress
-from libcalico.datastore.interface import ABSENT, Change, Put
+from libcalico.datastore.interface import ABSENT, Change, Check, Put
 from libcalico.model import Block, Handle
 from libcalico.model.keys import BlockKey, HandleKey, Key
 
@@ -36,6 +36,7 @@ def plan_adopt(
     if missing := frozenset(key for key in keys if key not in view):
         return Plan(False, missing=missing)
     changes: list[Change] = []
+    seen: list[Change] = []
     counts: dict[str, int] = {}
     for key, addresses in by_block.items():
         entry = view.get(key)
@@ -45,6 +46,9 @@ def plan_adopt(
         if changed is not entry.value:
             written = blocks.written(changed, entry.value)
             changes.append(Put(key, written, entry.revision, entry))
+        else:
+            # What it says of the handle is believed only if it still says so (IPAM-15).
+            seen.append(Check(key, entry.revision))
         owned = sum(one.handle_id == handle_id for one in blocks.allocations(changed))
         if owned:
             counts[str(key.cidr)] = owned
@@ -53,7 +57,7 @@ def plan_adopt(
     if counts and any(known.get(cidr) != count for cidr, count in counts.items()):
         fresh = Handle(block=known | counts)
         changes.append(Put(handle_key, fresh, handle.revision if handle else ABSENT, handle))
-    return Plan(bool(changes), changes)
+    return Plan(bool(changes), [*changes, *seen] if changes else ())
 
 
 def _adopted(

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from ipaddress import ip_address, ip_network
 
 import msgspec
 import pytest
 
 from ipam.allocator.adoption import plan_adopt
+from ipam.allocator.committer import settle
 from ipam.allocator.restoration import Use, filled, in_use, put_back
 from ipam.allocator.view import View
 from ipam.records import blocks, handles
 from ipam.records.errors import BlockInDoubt
-from libcalico.datastore.interface import Delete, Entry, Put
+from libcalico.datastore.interface import Check, Delete, Entry, Put
 from libcalico.model import (
     Block,
     Handle,
@@ -99,10 +101,26 @@ def test_a_handle_that_says_otherwise_than_its_block_is_written_and_an_equal_one
     if count == 1:
         assert (made.outcome, list(made.changes)) == (False, [])
     else:
-        (put,) = made.changes
+        (put, check) = made.changes
         assert isinstance(put, Put)
         assert (put.key, put.guard) == (key, 8)
+        assert check == Check(BLOCK, 7), "IPAM-15"
         assert put.value.block == {str(CIDR): 1, "10.0.9.0/29": 2}, "the other block's stays"
+
+
+def test_no_handle_is_left_of_an_address_that_is_given_back_meanwhile() -> None:
+    """IPAM-15: what the block says counts only where the transaction compares it."""
+    store = MemoryStore()
+    there = block_of({1: ("net.web", ATTRIBUTES)}, "host:n1")
+    asyncio.run(store.commit([Put(BLOCK, there)]))
+
+    def rival(_: object) -> None:
+        store.entries[BLOCK] = Entry(BLOCK, block_of({}, "host:n1"), 99, b"")
+
+    store.before_commit = rival
+    plan = partial(plan_adopt, handle_id="net.web", attributes=ATTRIBUTES, by_block={BLOCK: [ONE]})
+    assert not asyncio.run(settle(store, View(), plan))
+    assert store.handles() == {}
 
 
 def test_an_address_in_use_is_given_to_nobody_else() -> None:
