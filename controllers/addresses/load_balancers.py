@@ -4,7 +4,7 @@ Invariants (tests/controllers/test_load_balancers.py):
   LBS-1  A service keeps its addresses as long as they fit what it asks for.
   LBS-2  What a service held is given back when it is gone, also if it went while no controller
          watched; the API is asked for it first.
-  LBS-3  The status of a service that is not ours is not touched.
+  LBS-3  The status of a service that is not ours is not touched, nor one that changed since.
 Source: docs/reference/data-model.md#addresses-of-load-balancers.
 """
 
@@ -14,7 +14,7 @@ import asyncio
 import logging
 
 from controllers.addresses.service_addresses import desired_addresses, handle_of, steps
-from controllers.addresses.service_allocation import held_by, take_missing
+from controllers.addresses.service_allocation import held_by, mend_handles, take_missing
 from controllers.mirror.mirror import PERIOD
 from controllers.mirror.objects import SERVICES, Service
 from controllers.queue import WorkQueue
@@ -26,9 +26,10 @@ from ipam.records.pools import SERVICE, Pool, usable
 from libcalico.datastore.interface import CommitConflict, Datastore, Selection
 from libcalico.errors import InvalidValue, MuslinError
 from libcalico.kubernetes.client import Client
-from libcalico.kubernetes.errors import ObjectNotFound
+from libcalico.kubernetes.errors import Conflict, ObjectNotFound
 from libcalico.kubernetes.names import Name
 from libcalico.kubernetes.reflector import Reflector
+from libcalico.model.keys import BlockKey
 
 log = logging.getLogger(__name__)
 
@@ -128,7 +129,8 @@ class LoadBalancers:
         if desired is None and not before:
             return
         todo = steps(desired, before, await self._pools())
-        ours = _ingress(service) == sorted(map(str, before))
+        # It may show fewer than it holds: not all that it got were told.
+        ours = {*_ingress(service)} <= {str(one) for one in before}
         if desired is None and ours:
             # First: once nothing is held, nothing says whose the status is.
             await self._tell(name, service, [])
@@ -149,13 +151,37 @@ class LoadBalancers:
         texts = [str(one) for one in addresses]
         if sorted(texts) == _ingress(service):
             return
-        body = {"status": {"loadBalancer": {"ingress": [{"ip": text} for text in texts]}}}
+        body: dict[str, object] = {
+            "status": {"loadBalancer": {"ingress": [{"ip": text} for text in texts]}}
+        }
+        if version := service.metadata.resourceVersion:
+            # Another service may have its name by now, or another process may have the lease.
+            body["metadata"] = {"resourceVersion": version}
+        fresh: Service | None = None
         try:
-            await self._client.patch(SERVICES, name.name, body, name.namespace, part="status")
+            fresh = await self._client.patch(
+                SERVICES, name.name, body, name.namespace, part="status"
+            )
         except ObjectNotFound:
+            pass
+        except Conflict:
+            fresh = await self._living(name, self._handles[name])
+        else:
+            self.writes += 1
+            log.info("addresses: %s", ", ".join(texts) or "none", extra={"service": str(name)})
+            self._learn(name, service, fresh)
             return
-        self.writes += 1
-        log.info("addresses: %s", ", ".join(texts) or "none", extra={"service": str(name)})
+        self._learn(name, service, fresh)
+        raise CommitConflict({})
+
+    def _learn(self, name: Name, before: Service, fresh: Service | None) -> None:
+        """Store what an answer said, unless the watch told something since it was asked for."""
+        if self._services.get(name) is not before:
+            return
+        if fresh is None:
+            del self._services[name]
+        else:
+            self._services[name] = fresh
 
     async def _release(self, handle: str) -> None:
         try:
@@ -174,18 +200,25 @@ class LoadBalancers:
         In every block: one whose claim was released has no owner, and an address that was asked
         for by name may lie in a node's.
         """
-        known = set(self._handles.values())
+        given: dict[str, dict[BlockKey, list[IPAddress]]] = {}
         left: dict[str, Name] = {}
-        for entry in (await self._store.list(Selection("Block"))).entries:
+        stored = (await self._store.list(Selection("Block"))).entries
+        known = set(self._handles.values())
+        for entry in stored:
+            assert isinstance(entry.key, BlockKey)
             if blocks.problem(entry.value):
                 continue
             for one in blocks.allocations(entry.value):
                 words = one.attributes
-                if words.get("type") == SERVICE and one.handle_id not in known:
-                    left[one.handle_id] = Name(words.get("namespace", ""), words.get("service", ""))
+                name = Name(words.get("namespace", ""), words.get("service", ""))
+                if words.get("type") != SERVICE or not one.handle_id:
+                    continue
+                there = given.setdefault(one.handle_id, {})
+                there.setdefault(entry.key, []).append(one.address)
+                if one.handle_id not in known and all(name):
+                    left[one.handle_id] = name
+        await mend_handles(self._store, given)
         for handle, name in left.items():
-            if not all(name):
-                continue
             service = await self._living(name, handle)
             if service is None:
                 await self._release(handle)

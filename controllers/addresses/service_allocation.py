@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from controllers.addresses.service_addresses import Steps
+from ipam.allocator.adoption import plan_adopt
+from ipam.allocator.committer import settle
 from ipam.allocator.library_assign import AssignRequest, assign_ip, auto_assign
+from ipam.allocator.view import View
 from ipam.records import blocks, handles
 from ipam.records.blocks import IPAddress
 from ipam.records.errors import IPAMError
@@ -17,7 +21,7 @@ from ipam.records.naming import go_timestamp
 from ipam.records.pools import SERVICE
 from libcalico.datastore.interface import Datastore
 from libcalico.kubernetes.names import Name
-from libcalico.model.keys import HandleKey
+from libcalico.model.keys import BlockKey, HandleKey
 
 HOST = "load-balancer"
 
@@ -83,3 +87,20 @@ async def held_by(store: Datastore, handle: str) -> list[IPAddress]:
         for one in blocks.allocations(block.value)
         if one.handle_id == handle
     ]
+
+
+async def mend_handles(
+    store: Datastore, given: Mapping[str, Mapping[BlockKey, Sequence[IPAddress]]]
+) -> None:
+    """Write the handles again that lack addresses which the blocks give to them.
+
+    Who gives an address back asks its handle, and an operator may have deleted that.
+    """
+    keys = [HandleKey(handle) for handle in given]
+    known = await store.get_many(keys) if keys else {}
+    for key in keys:
+        by_block, entry = given[key.handle_id], known[key]
+        counts = (entry.value.block or {}) if entry else {}
+        if any(counts.get(str(one.cidr)) != len(there) for one, there in by_block.items()):
+            plan = partial(plan_adopt, handle_id=key.handle_id, attributes={}, by_block=by_block)
+            await settle(store, View(), plan)

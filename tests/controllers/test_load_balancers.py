@@ -13,7 +13,8 @@ from controllers.mirror.objects import SERVICES, Service, ServiceSpec
 from ipam.allocator.hosts import release_pool_affinities
 from ipam.allocator.library_assign import AssignRequest, auto_assign
 from ipam.allocator.release import release_by_handle
-from libcalico.datastore.interface import Datastore
+from ipam.records import blocks
+from libcalico.datastore.interface import Datastore, Selection
 from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.errors import of_status
 from libcalico.kubernetes.names import Name
@@ -281,6 +282,60 @@ async def test_an_address_is_told_although_the_other_family_has_no_pool(
             assert address == "10.9.0.77" or not notes
         await client.close()
     cluster.delete(f"{PATH}/web")
+
+
+@pytest.mark.asyncio
+async def test_the_status_of_another_service_of_the_same_name_is_not_touched(
+    cluster: ApiServer, stored: Etcd
+) -> None:
+    """LBS-3: it was made anew, for another implementation, before the watch told of it."""
+    cluster.namespace("lb")
+    name = Name("lb", "web")
+    async with stored.connect() as store:
+        await put_pool(store, "services", "10.9.0.0/24", 28, allowedUses=["LoadBalancer"])
+        service(cluster, "web")
+        client = cluster.client()
+        part = LoadBalancers(client, store)
+        part.put(name, await client.get(SERVICES, "web", "lb"))
+        cluster.delete(f"{PATH}/web")
+        service(cluster, "web", loadBalancerClass="example.com/other")
+        assert not await part._settle(name), "it is asked for once more"
+        assert await part._settle(name)
+        assert told(cluster, "web") == []
+        assert stored.keys(HANDLES) == [], "LBS-2"
+        await client.close()
+    cluster.delete(f"{PATH}/web")
+
+
+@pytest.mark.asyncio
+async def test_a_service_whose_handle_was_deleted_keeps_and_gives_back_its_address(
+    cluster: ApiServer, stored: Etcd
+) -> None:
+    """LBS-1, LBS-2."""
+    cluster.namespace("lb")
+    async with stored.connect() as store:
+        await put_pool(store, "services", "10.9.0.0/24", 28, allowedUses=["LoadBalancer"])
+        client = cluster.client()
+        service(cluster, "web")
+        part = LoadBalancers(client, store)
+        async with running(part):
+            await until(lambda: part.in_sync and told(cluster, "web"))
+        before, (handle,) = told(cluster, "web"), stored.keys(HANDLES)
+        stored.delete(handle)
+        again = LoadBalancers(client, store)
+        async with running(again):
+            await until(lambda: stored.keys(HANDLES) == [handle])
+            await until(lambda: again.in_sync)
+            assert told(cluster, "web") == before
+        stored.delete(handle)
+        cluster.delete(f"{PATH}/web")
+        last = LoadBalancers(client, store)
+        async with running(last):
+            await until(lambda: last.in_sync)
+            assert stored.keys(HANDLES) == []
+            listing = await store.list(Selection("Block"))
+            assert [one for e in listing.entries for one in blocks.allocations(e.value)] == []
+        await client.close()
 
 
 class Failing(Client):
