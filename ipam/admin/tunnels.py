@@ -93,7 +93,9 @@ async def ensure_tunnel_address(
             return None
         case Action.ADOPT:
             address = parse_address(recorded)
-            await release_ips(store, [ReleaseIP(address)])
+            assert holder is not None
+            # As it was seen: a pod may have it by now.
+            await release_ips(store, [ReleaseIP(address, "", holder.sequence)])
             try:
                 await _serve(worker, _request(tunnel, node, usable, (address,)), known, entry)
             except IPAMError:

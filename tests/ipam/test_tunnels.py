@@ -17,10 +17,11 @@ from ipam.records import blocks, snapshot
 from ipam.records.blocks import Allocation
 from ipam.records.errors import PoolsExhausted
 from ipam.records.pools import Pool
-from libcalico.datastore.interface import Datastore, Put
-from libcalico.model import Node
-from libcalico.model.keys import ResourceKey
+from libcalico.datastore.interface import Datastore, Entry, Put
+from libcalico.model import Handle, Node
+from libcalico.model.keys import HandleKey, ResourceKey
 from libcalico.model.resources.node import NodeStatus
+from tests.ipam.blocks import assign_address
 from tests.ipam.memory import MemoryStore
 from tests.ipam.world import put_node, put_pool
 from tests.support.etcd import Etcd
@@ -187,6 +188,32 @@ async def test_a_node_names_at_no_moment_a_tunnel_address_that_is_free() -> None
     assert {before, str(moved)} == set(named)
     assert holders(store) == {str(moved): VXLAN.handle_id("n1")}
     assert set(store.handles()[VXLAN.handle_id("n1")].block) == {"10.2.0.0/28"}
+
+
+@pytest.mark.asyncio
+async def test_an_address_of_old_times_that_a_pod_gets_meanwhile_stays_the_pods() -> None:
+    store = MemoryStore()
+    await put_node(store, "n1")
+    await put_pool(store, "p", "10.0.0.0/26", 28, vxlanMode="Always")
+    old = (await library.auto_assign(store, AssignRequest("n1", num4=1))).ipv4[0].ip
+    record = VXLAN.written(await node(store), str(old))
+    await store.commit([Put(ResourceKey("Node", "n1"), record)])
+    (key,) = store.blocks()
+
+    def a_pod_gets_it() -> bool:
+        free, _ = blocks.release(store.blocks()[key], [old])
+        given = assign_address(free, old, "net.web", {"node": "n1", "pod": "web"})
+        given = msgspec.structs.replace(given, sequenceNumber=given.sequenceNumber + 2)
+        store.entries[key] = Entry(key, given, 1000, b"")
+        store.entries[HandleKey("net.web")] = Entry(
+            HandleKey("net.web"), Handle(block={str(key.cidr): 1}), 1000, b""
+        )
+        return True
+
+    got = await library.ensure_tunnel_address(store, "n1", VXLAN, ready=a_pod_gets_it)
+    held = {one.address: one.handle_id for one in blocks.allocations(store.blocks()[key])}
+    assert got != old
+    assert held == {old: "net.web", got: VXLAN.handle_id("n1")}
 
 
 @pytest.mark.asyncio
