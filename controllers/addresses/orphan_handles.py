@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
+from ipam.records.block_editor import handle_of
 from libcalico.datastore.capabilities import pages_of
 from libcalico.datastore.interface import CommitConflict, Datastore, Delete, Selection
 from libcalico.model import Block
@@ -35,12 +36,7 @@ class OrphanHandles:
 
     async def look(self, store: Datastore, blocks: Iterable[Block], now: float) -> None:
         """One look. `blocks` are all blocks, read before. Raises DatastoreError."""
-        named = {
-            one.handle_id.lower()
-            for block in blocks
-            for one in block.attributes
-            if one.handle_id is not None
-        }
+        named = {handle_of(one).lower() for block in blocks for one in block.attributes}
         handles: dict[HandleKey, int] = {}
         async for page in pages_of(store, Selection("Handle", raw=True)):
             for entry in page.entries:

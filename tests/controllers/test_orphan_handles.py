@@ -48,6 +48,17 @@ def test_an_orphan_goes_after_two_looks_and_others_stay() -> None:
     assert part.deleted == 1
 
 
+def test_the_handle_of_an_address_is_its_text_up_to_a_carriage_return() -> None:
+    """Blocks of Windows nodes have it so, and the handle object has not."""
+    store, part = MemoryStore(), OrphanHandles(PERIOD)
+    used = [Attribute(handle_id="net.c1\r\n"), Attribute(handle_id=None)]
+    block = Block(cidr="10.0.0.0/26", allocations=[], unallocated=[], attributes=used)
+    handle(store, "net.c1")
+    for now in (0.0, PERIOD):
+        asyncio.run(part.look(store, [block], now))
+    assert names(store) == {"net.c1"}
+
+
 def test_a_handle_that_changes_at_the_last_moment_stays() -> None:
     store, part = MemoryStore(), OrphanHandles(PERIOD)
     at = handle(store, "h")
