@@ -11,14 +11,18 @@ Tested in tests/ipam/test_tunnels.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from ipaddress import ip_network
 
 from ipam.admin.tunnel_decision import Action, asking, decide
+from ipam.allocator.adoption import plan_adopt
+from ipam.allocator.committer import settle
 from ipam.allocator.facts import Facts, read_facts
 from ipam.allocator.pending_requests import PendingRequest
 from ipam.allocator.release import Release as ReleaseIP
 from ipam.allocator.release import release_by_handle, release_ips
 from ipam.allocator.requests import Allocate, Companion, Granted, Release, Request
+from ipam.allocator.view import View
 from ipam.allocator.worker import Worker
 from ipam.records import blocks, pools
 from ipam.records.blocks import Allocation, IPAddress, parse_address
@@ -75,6 +79,7 @@ async def ensure_tunnel_address(
     usable = asked.open
     recorded = tunnel.recorded(entry.value)
     holder = await _holder(store, recorded, known)
+    await _mended(store, tunnel, node, holder, known)
     handle_id = tunnel.handle_id(node)
     worker = Worker(store, node)
     action = decide(tunnel, node, recorded, holder, asked)
@@ -102,19 +107,36 @@ async def ensure_tunnel_address(
                 pass  # another writer was faster: another address will do
             else:
                 return address
+    granted = await _serve_another(worker, tunnel, usable, known, entry, holder)
+    # A block that was made for it has what the Node named, for no handle counted that.
+    left = await _mended(store, tunnel, node, await _holder(store, recorded, known), known)
+    if left is not None and left.address not in granted.addresses:
+        await release_ips(store, [ReleaseIP(left.address, handle_id, left.sequence)])
+    return granted.addresses[0]
+
+
+async def _serve_another(
+    worker: Worker,
+    tunnel: Tunnel,
+    usable: Sequence[Pool],
+    known: Facts,
+    entry: Entry,
+    holder: Allocation | None,
+) -> Granted:
+    """Another address than the one that the Node names; `holder` is that one's allocation."""
+    node = entry.value.metadata.name
     # Calico lets what the handle holds lie where the Node names a foreign address (an old
     # Node applied again, say), and no later call finds it.
     request = _request(tunnel, node, usable)
     try:
-        granted = await _serve(worker, request, known, entry)
+        return await _serve(worker, request, known, entry)
     except IPAMError:
         if holder is not None and dict(holder.attributes) == tunnel.attributes(node):
             raise  # the recorded address is still this tunnel's
         # The last free addresses may be the handle's own, and the recorded one is not its own.
-        release = Release(handle_id, companion=_naming(tunnel, node, lambda _: ""))
+        release = Release(tunnel.handle_id(node), companion=_naming(tunnel, node, lambda _: ""))
         await _serve(worker, release, known, entry)
-        granted = await _serve(worker, request, known, entry)
-    return granted.addresses[0]
+        return await _serve(worker, request, known, entry)
 
 
 async def withdraw_tunnel_address(store: Datastore, node: str, tunnel: Tunnel) -> None:
@@ -126,6 +148,8 @@ async def withdraw_tunnel_address(store: Datastore, node: str, tunnel: Tunnel) -
     if entry is None:
         raise IPAMError(f"node {node!r} does not exist: it has no tunnel address")
     known = await read_facts(store, node)
+    holder = await _holder(store, tunnel.recorded(entry.value), known)
+    await _mended(store, tunnel, node, holder, known)
     release = Release(tunnel.handle_id(node), companion=_naming(tunnel, node, lambda _: ""))
     await _serve(Worker(store, node), release, known, entry)
 
@@ -167,15 +191,41 @@ async def _serve(worker: Worker, request: Request, known: Facts, node: Entry) ->
     return ticket.done.result()
 
 
+async def _mended(
+    store: Datastore, tunnel: Tunnel, node: str, holder: Allocation | None, known: Facts
+) -> Allocation | None:
+    """The allocation if it is of the tunnel's handle, which counts it from now on.
+
+    An operator may have deleted the handle, and a block that is made again writes none.
+    """
+    handle_id = tunnel.handle_id(node)
+    if holder is None or holder.handle_id != handle_id:
+        return None
+    key = _block_of(holder.address, known)
+    assert key is not None
+    plan = partial(
+        plan_adopt,
+        handle_id=handle_id,
+        attributes=tunnel.attributes(node),
+        by_block={key: [holder.address]},
+    )
+    await settle(store, View(), plan)
+    return holder
+
+
+def _block_of(address: IPAddress, known: Facts) -> BlockKey | None:
+    pool = pools.containing(known.pools, ip_network(address))
+    if pool is None:
+        return None
+    return BlockKey(ip_network(f"{address}/{pool.block_size}", strict=False))
+
+
 async def _holder(store: Datastore, recorded: str, known: Facts) -> Allocation | None:
     try:
         address = parse_address(recorded)
     except ValueError:
         return None
-    pool = pools.containing(known.pools, ip_network(address))
-    if pool is None:
-        return None
-    key = BlockKey(ip_network(f"{address}/{pool.block_size}", strict=False))
-    entry = await store.get(key)
+    key = _block_of(address, known)
+    entry = await store.get(key) if key else None
     allocations_there = blocks.allocations(entry.value) if entry else ()
     return next((one for one in allocations_there if one.address == address), None)
