@@ -109,6 +109,13 @@ class Calls:
         """Let a plugin fail from now on."""
         self.machine.path(f"{HOME}/fail/{command}-{plugin}").write_text(json.dumps(error))
 
+    def mend_all(self) -> list[str]:
+        """Every plugin works again; those that did not."""
+        failing = sorted(self.machine.path(f"{HOME}/fail").iterdir())
+        for one in failing:
+            one.unlink()
+        return [one.name for one in failing]
+
     def mend(self, command: str, plugin: str) -> None:
         """It works again."""
         self.machine.path(f"{HOME}/fail/{command}-{plugin}").unlink()

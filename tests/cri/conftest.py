@@ -72,6 +72,16 @@ def newer(tmp_path_factory: pytest.TempPathFactory, pause: Path) -> Iterator[Wor
         yield made
 
 
+@pytest.fixture(autouse=True)
+def nothing_stays(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What a test leaves on a node that others share is taken away, and this test says so."""
+    names = [one for one in ("node", "newer") if one in request.fixturenames]
+    worlds: list[World] = [request.getfixturevalue(one) for one in names]
+    yield
+    left = [one for each in worlds for one in each.take_away()]
+    assert not left, f"taken away at the end, for the test left it: {', '.join(left)}"
+
+
 @pytest.fixture(scope="session")
 def driver() -> Path:
     """The real libcni behind a command line; a small build, made here at full size."""

@@ -89,6 +89,15 @@ class Containerd:
         assert self._client is not None, "it is not started"
         return self._client
 
+    @property
+    def running(self) -> bool:
+        """Whether it serves, as far as it was neither killed nor died."""
+        return (
+            self._client is not None
+            and self._process is not None
+            and (self._process.poll() is None)
+        )
+
     def start(self) -> None:
         """Start and wait until it serves CRI."""
         settings = None
@@ -106,6 +115,17 @@ class Containerd:
     def begin(self, *arguments: str, namespace: str = "default") -> subprocess.Popen[bytes]:
         """The same, going on."""
         return self.machine.start([self._program("ctr"), "-n", namespace, *arguments])
+
+    def containers(self, namespace: str) -> list[str]:
+        """The names of what `ctr` itself has started."""
+        command = [self._program("ctr"), "-n", namespace, "containers", "ls", "-q"]
+        return self.machine.run(command, timeout=120).stdout.split()
+
+    def end(self, name: str, namespace: str = "default") -> None:
+        """End and forget one of those, in whatever state it is."""
+        for words in (["tasks", "rm", "-f", name], ["containers", "rm", name]):
+            command = [self._program("ctr"), "-n", namespace, *words]
+            self.machine.run(command, timeout=120, check=False)
 
     def processes(self, sandbox: str) -> list[int]:
         """The processes of a sandbox."""

@@ -8,10 +8,12 @@ them. Policies select by namespace.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -49,6 +51,9 @@ class World:
     def __init__(self, lab: Lab, runtime: Containerd, calls: Calls) -> None:
         self.lab, self.runtime, self.calls = lab, runtime, calls
         self.node: Machine = lab.machine("node1")
+        self._lists = self._read_lists()
+        self._known: set[str] = set()
+        """What stays of earlier tests, which have said so."""
 
     @property
     def cri(self) -> Client:
@@ -119,8 +124,70 @@ class World:
         specs = [value["spec"] for value in found.values()]
         return {spec.get("pod") or spec["containerID"]: spec for spec in specs}
 
+    def take_away(self, limit: float = HANG) -> list[str]:
+        """Undo what a test has left on the node; what that was.
+
+        What it cannot undo within the limit does not count as left again.
+        """
+        found = [f"a failing plugin {name}" for name in self.calls.mend_all()]
+        if not self.runtime.running:
+            self.runtime.start()
+            found.append("no runtime")
+        if self._read_lists() != self._lists:
+            self._write_lists()
+            found.append("another network configuration")
+        found += [f"sandbox {one}" for one in self._end_all()]
+        found += [f"{kind} {name}" for kind, name in self._delete_all()]
+        end = time.monotonic() + limit
+        while (stays := self.left()) and time.monotonic() < end:
+            time.sleep(0.1)
+        self._known.update(stays)
+        return found + stays
+
+    def _end_all(self) -> list[str]:
+        ended = self.cri.sandboxes()
+        for one in ended:
+            with contextlib.suppress(RuntimeFailed):
+                self.cri.end(one)
+        for name in self.runtime.containers("default"):
+            self.runtime.end(name)
+            ended.append(name)
+        return ended
+
+    def _delete_all(self) -> list[tuple[str, str]]:
+        """Delete policies and further pools; the pool comes back if it is gone."""
+        kinds = ("networkpolicies", "globalnetworkpolicies", "ippools")
+        stored = [one for kind in kinds for one in look.etcd(self.lab, f"{look.RESOURCES}/{kind}/")]
+        places = [tuple(one.removeprefix(f"{look.RESOURCES}/").split("/")) for one in stored]
+        found = []
+        for kind, *namespace, name in places:
+            if (kind, name) != ("ippools", "pods"):
+                self.delete(kind, name, *(f"--namespace={one}" for one in namespace))
+                found.append((kind, name))
+        if ("ippools", "pods") not in places:
+            self.apply_objects()
+            found.append(("no ippools", "pods"))
+        return found
+
+    def _read_lists(self) -> dict[str, bytes]:
+        """The network configurations by their names."""
+        folder = self.node.path("/etc/cni/net.d")
+        return {one.name: one.read_bytes() for one in folder.glob("*.conflist")}
+
+    def _write_lists(self) -> None:
+        folder = self.node.path("/etc/cni/net.d")
+        for one in self._read_lists().keys() - self._lists.keys():
+            (folder / one).unlink()
+        for name, content in self._lists.items():
+            (folder / f"{name}.new").write_bytes(content)
+            (folder / f"{name}.new").rename(folder / name)
+        wait_for(lambda: self.cri.network_ready()[0])
+
     def left(self) -> list[str]:
-        """Whatever there is of any pod."""
+        """Whatever there is of any pod, but what earlier tests have left for good."""
+        return [one for one in self._found() if one not in self._known]
+
+    def _found(self) -> list[str]:
         found = [f"endpoint of {name}" for name in self.endpoints()]
         found += [f"{n} addresses of {block}" for block, n in look.in_use(self.lab).items() if n]
         found += list(look.etcd(self.lab, f"{look.IPAM}/handle/"))
