@@ -7,14 +7,17 @@ Tested in `tests/node/test_checksystem.py`.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from libcalico.errors import MuslinError
+
+if TYPE_CHECKING:
+    import argparse
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -9,12 +9,12 @@ Tested in tests/node/test_node_process.py.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import logging
 import os
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING
 
 from libcalico import apiconfig, command_line
 from libcalico.errors import InvalidValue, MuslinError
@@ -30,6 +30,9 @@ from node.start import modules, own_node, redetect, tunnel_addresses
 from node.start.startup import name_of, registered_before, start_up
 from node.supervisor import Supervisor, agents
 from node.trace import command as trace
+
+if TYPE_CHECKING:
+    import argparse
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +51,8 @@ def run(arguments: Sequence[str]) -> int:
     """Run one command line; returns the exit code: 0, or 1 with one sentence on stderr."""
     if probing := probes.asked(arguments):
         return _exit_status(lambda: probes.main(probing, os.environ))
+    if arguments == ["run"]:
+        return _daemon(lambda: _run(only=""))  # the parser would stay in its memory
     chosen = _parser().parse_args(arguments)
     if chosen.command == "cleanup":
         return _exit_status(lambda: _cleanup(chosen))
@@ -55,17 +60,20 @@ def run(arguments: Sequence[str]) -> int:
         return _exit_status(lambda: checksystem.main(chosen))
     if chosen.command == "trace":
         return _exit_status(lambda: trace.main(chosen))
+    if chosen.command == "run":
+        return _daemon(lambda: _run(chosen.only))
+    return _daemon(_shutdown if chosen.command == "shutdown" else _startup)
+
+
+def _daemon(work: Callable[[], Coroutine[object, object, None]]) -> int:
+    """Run what logs and ends with a signal; returns the exit code."""
     set_name("calico-node")
     logs.configure(
         "calico-node",
         os.environ.get("CALICO_LOG_LEVEL") or os.environ.get("CALICO_STARTUP_LOGLEVEL") or "INFO",
         "json" if os.environ.get("CALICO_LOG_FORMAT") == "json" else "text",
     )
-    if chosen.command == "run":
-        return _exit_status(lambda: run_until_signal(_run(chosen.only)))
-    if chosen.command == "shutdown":
-        return _exit_status(lambda: run_until_signal(_shutdown()))
-    return _exit_status(lambda: run_until_signal(_startup()))
+    return _exit_status(lambda: run_until_signal(work()))
 
 
 def _exit_status(command: Callable[[], int]) -> int:
@@ -197,6 +205,8 @@ async def _kept(
 
 
 def _parser() -> argparse.ArgumentParser:
+    import argparse
+
     parser = argparse.ArgumentParser(
         prog="calico-node", description="Registers this machine as a node and runs its agents."
     )

@@ -12,7 +12,6 @@ for one. Tested in tests/felix/config/test_config.py.
 
 from __future__ import annotations
 
-import configparser
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -132,6 +131,10 @@ def _from_environment(environ: Mapping[str, str], problems: list[Problem]) -> Va
 
 
 def _from_file(text: str, problems: list[Problem]) -> Values:
+    if not text.strip():
+        return
+    import configparser  # few nodes have such a file
+
     parser = configparser.ConfigParser(interpolation=None, strict=False)
     try:
         parser.read_string(text if text.lstrip().startswith("[") else f"[global]\n{text}")

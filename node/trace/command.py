@@ -7,15 +7,18 @@ Tested in tests/node/test_trace_command.py.
 
 from __future__ import annotations
 
-import argparse
 import os
 import socket
 from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import TYPE_CHECKING
 
 from libcalico import parsing
 from libcalico.errors import InvalidValue, MuslinError
 from libcalico.local.packet_trace import Question
 from libcalico.process import paths
+
+if TYPE_CHECKING:
+    import argparse
 
 MOST_SECONDS, MOST_COUNT, MOST_SIZE = 600.0, 100_000, 65_000
 

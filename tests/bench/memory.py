@@ -1,14 +1,15 @@
 """`./run bench memory`: the memory of all programs of an idle node, on the Kubernetes datastore.
 
-`calico-node run` on a real kube-apiserver (`./run k8s binaries`), with a neighbour that does not
-answer, and no pods. JSON: `results.NAME` = {pss_mib, rss_mib} of each process, and `total_pss_mib`:
-pages that programs share count once (`man 5 proc`, smaps_rollup), also where other processes have
-them. What felix runs for a moment is left out.
+`calico-node run` on a real kube-apiserver (`./run k8s binaries`), by a service account as in our
+manifest, with a neighbour that does not answer, and no pods. JSON: `results.NAME` = {pss_mib,
+rss_mib} of each process, and `total_pss_mib`: pages that programs share count once (`man 5 proc`,
+smaps_rollup), also where other processes have them. What felix runs for a moment is left out.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import subprocess
@@ -18,7 +19,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
+from libcalico.process import paths
 from tests.apiserver import kdd
 from tests.apiserver.test_kdd_node import environment
 from tests.bench._ending import in_order
@@ -45,7 +48,8 @@ def measure(folder: Path) -> Json:
             kdd.install(server)
             kdd.node(server, NODE, "10.99.1.1")
             _neighbour(server)
-            with _running(folder, environment(server)) as node:
+            account = _account(server, folder / "run")
+            with _running(folder, account) as node:
                 wait_for(lambda: _programs(node).keys() >= PROGRAMS, "all programs", limit=HANG)
                 time.sleep(RESTED)
                 found = {name: _memory(pid) for name, pid in sorted(_programs(node).items())}
@@ -62,11 +66,27 @@ def _neighbour(server: ApiServer) -> None:
     server.call("PATCH", "/api/v1/nodes/other", address, content="application/merge-patch+json")
 
 
+def _account(server: ApiServer, run: Path) -> dict[str, str]:
+    """The service account that the kubelet mounts into a pod, as our manifest has it."""
+    known = environment(server)
+    (user,) = json.loads(Path(known["KUBECONFIG"]).read_text())["users"]
+    account = run / paths.SERVICE_ACCOUNT.relative_to("/var/run")
+    account.mkdir(parents=True)
+    (account / "token").write_text(user["user"]["token"])
+    (account / "ca.crt").write_bytes(server.authority.cert.read_bytes())
+    place = urlsplit(server.url)
+    service = {"HOST": place.hostname, "PORT": place.port}
+    return {
+        "DATASTORE_TYPE": "kubernetes",
+        **{f"KUBERNETES_SERVICE_{name}": str(value) for name, value in service.items()},
+    }
+
+
 @contextmanager
 def _running(folder: Path, environ: dict[str, str]) -> Iterator[int]:
     """`calico-node run` with /run and /var/lib of its own; its process id."""
     for name in ("run", "lib"):
-        (folder / name).mkdir()
+        (folder / name).mkdir(exist_ok=True)
     own = {"NODENAME": NODE, "IP": "10.99.1.1/24", "NO_DEFAULT_POOLS": "true"}
     with (folder / "node.log").open("wb") as log:
         process = subprocess.Popen(
