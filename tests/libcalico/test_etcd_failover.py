@@ -14,7 +14,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import grpc
 import pytest
 
 from libcalico.apiconfig import DatastoreConfig
@@ -301,8 +300,8 @@ async def test_a_connection_that_died_while_nobody_called_is_not_called_on(etcd:
         await anext(batches)
         await store.get(HandleKey("quiet"))
         proxy.forget()
-        channel = store._connection._links[0].channel  # type: ignore[attr-defined]
-        await until(lambda: channel.get_state() is grpc.ChannelConnectivity.IDLE, channel.get_state)
+        channel = store._connection._links[0]._channel  # type: ignore[attr-defined]
+        await until(lambda: channel.stubs is None)
         assert await store.get(HandleKey("quiet")) is not None
         await batches.aclose()  # type: ignore[attr-defined]
     finally:

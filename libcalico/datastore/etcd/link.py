@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import grpc
@@ -15,11 +15,11 @@ import grpc.aio
 
 from libcalico import parsing
 from libcalico.apiconfig import DatastoreConfig
+from libcalico.datastore.etcd.channel import Channel, Stubs
 from libcalico.datastore.etcd.direct_call import DirectCall
 from libcalico.datastore.etcd.failures import NotSent
 from libcalico.datastore.etcd.http2 import Metadata, Peer
 from libcalico.datastore.etcd.proto import etcd_pb2 as pb
-from libcalico.datastore.etcd.proto import etcd_pb2_grpc as services
 from libcalico.datastore.etcd.stream import Streams
 
 if TYPE_CHECKING:
@@ -63,43 +63,62 @@ class Link:
 
     def __init__(self, endpoint: str, config: DatastoreConfig, material: Material | None) -> None:
         self.endpoint = endpoint
-        secure, target = target_of(endpoint)
-        keepalive = PROXY_KEEPALIVE if config.proxied else config.keepalive
+        self._secure, self._target = target_of(endpoint)
+        self._config, self._material = config, material
+        self._closed, self._asks = False, config.proxied
+        self._channel = Channel(self._made, config.idle)
+        self.range: Call[pb.RangeRequest, pb.RangeResponse] = self._call(lambda on: on.kv.Range)
+        self.txn: Call[pb.TxnRequest, pb.TxnResponse] = self._call(lambda on: on.kv.Txn)
+        self.compact: Call[pb.CompactionRequest, pb.CompactionResponse] = self._call(
+            lambda on: on.kv.Compact
+        )
+        self.grant: Call[pb.LeaseGrantRequest, pb.LeaseGrantResponse] = self._call(
+            lambda on: on.lease.LeaseGrant
+        )
+        self.revoke: Call[pb.LeaseRevokeRequest, pb.LeaseRevokeResponse] = self._call(
+            lambda on: on.lease.LeaseRevoke
+        )
+        self.time_to_live: Call[pb.LeaseTimeToLiveRequest, pb.LeaseTimeToLiveResponse] = self._call(
+            lambda on: on.lease.LeaseTimeToLive
+        )
+        self.authenticate: Call[pb.AuthenticateRequest, pb.AuthenticateResponse] = self._call(
+            lambda on: on.auth.Authenticate
+        )
+
+    def _made(self) -> grpc.aio.Channel:
+        config, material = self._config, self._material
+        keepalive = PROXY_KEEPALIVE if self._asks else config.keepalive
         options = (
             *OPTIONS,
             ("grpc.keepalive_time_ms", int(keepalive * 1000)),
             ("grpc.keepalive_timeout_ms", int(config.keepalive_timeout * 1000)),
             # A keepalive is a ping, and a ping has a timeout of its own (a minute by default).
             ("grpc.http2.ping_timeout_ms", int(config.keepalive_timeout * 1000)),
-            # Without a call nothing pings: a connection that may have died meanwhile is not kept.
-            ("grpc.client_idle_timeout_ms", max(1000, int(config.idle * 1000))),
         )
-        if secure:
-            assert material is not None
-            credentials = grpc.ssl_channel_credentials(
-                root_certificates=material.ca or None,
-                private_key=material.key or None,
-                certificate_chain=material.cert or None,
-            )
-            self.channel = grpc.aio.secure_channel(target, credentials, options=options)
-        else:
-            self.channel = grpc.aio.insecure_channel(target, options=options)
-        self._secure, self._material = secure, material
-        self._keepalive = config.keepalive, config.keepalive_timeout
-        self._closed, self._asks = False, config.proxied
-        kv, lease = services.KVStub(self.channel), services.LeaseStub(self.channel)
-        self.range: Call[pb.RangeRequest, pb.RangeResponse] = kv.Range
-        self.txn: Call[pb.TxnRequest, pb.TxnResponse] = kv.Txn
-        self.compact: Call[pb.CompactionRequest, pb.CompactionResponse] = kv.Compact
-        self.grant: Call[pb.LeaseGrantRequest, pb.LeaseGrantResponse] = lease.LeaseGrant
-        self.revoke: Call[pb.LeaseRevokeRequest, pb.LeaseRevokeResponse] = lease.LeaseRevoke
-        self.time_to_live: Call[pb.LeaseTimeToLiveRequest, pb.LeaseTimeToLiveResponse] = (
-            lease.LeaseTimeToLive
+        if not self._secure:
+            return grpc.aio.insecure_channel(self._target, options=options)
+        assert material is not None
+        credentials = grpc.ssl_channel_credentials(
+            root_certificates=material.ca or None,
+            private_key=material.key or None,
+            certificate_chain=material.cert or None,
         )
-        self._keep_alive = lease.LeaseKeepAlive
-        self.watch = services.WatchStub(self.channel).Watch
-        auth = services.AuthStub(self.channel)
-        self.authenticate: Call[pb.AuthenticateRequest, pb.AuthenticateResponse] = auth.Authenticate
+        return grpc.aio.secure_channel(self._target, credentials, options=options)
+
+    def _call(self, of: Callable[[Stubs], Call[Request, Answer]]) -> Call[Request, Answer]:
+        async def call(
+            request: Request, *, timeout: float, metadata: Metadata = ()
+        ) -> Answer | None:
+            with self._channel.used() as stubs:
+                return await of(stubs)(request, timeout=timeout, metadata=metadata)
+
+        return call
+
+    def watch(self, *, metadata: Metadata = ()) -> grpc.aio.StreamStreamCall:
+        """etcd's Watch, a stream."""
+        call = self._channel.take().watch.Watch(metadata=metadata)
+        call.add_done_callback(lambda _: self._channel.give_back())
+        return call
 
     @functools.cached_property
     def express(self) -> DirectCall | None:
@@ -128,7 +147,8 @@ class Link:
                 from libcalico.datastore import pem
 
                 context = pem.context_of(material)
-            return Peer(member.host, member.port, context, self._keepalive)
+            keepalive = self._config.keepalive, self._config.keepalive_timeout
+            return Peer(member.host, member.port, context, keepalive)
         except (OSError, ValueError):
             return None  # ssl.SSLError too: gRPC takes the files, or says what is wrong with them
 
@@ -136,11 +156,12 @@ class Link:
         self, request: pb.LeaseKeepAliveRequest, *, timeout: float, metadata: Metadata = ()
     ) -> pb.LeaseKeepAliveResponse | None:
         """etcd's LeaseKeepAlive, which is a stream, for one request and its answer (a `Call`)."""
-        stream = self._keep_alive([request], timeout=timeout, metadata=metadata)
-        try:
-            answer: pb.LeaseKeepAliveResponse | None = await stream.read()
-        finally:
-            stream.cancel()
+        with self._channel.used() as stubs:
+            stream = stubs.lease.LeaseKeepAlive([request], timeout=timeout, metadata=metadata)
+            try:
+                answer: pb.LeaseKeepAliveResponse | None = await stream.read()
+            finally:
+                stream.cancel()
         return None if answer is grpc.aio.EOF else answer
 
     def hold(self) -> None:
@@ -157,7 +178,7 @@ class Link:
             streams.ask(RANGE, QUESTION)
 
     def take_up(self, material: Material | None) -> None:
-        """Make the direct connections anew if these PEM texts are others; gRPC's channel stays."""
+        """Make the direct connections anew if these PEM texts are others; gRPC's stays."""
         if material != self._material:
             self._material = material
             self._close_short()
@@ -178,20 +199,25 @@ class Link:
         self._closed = True
         self._close_short()
         self.__dict__.pop("_peer", None)
-        await self.channel.close()
+        await self._channel.close()
 
     async def ready(self, timeout: float) -> None:
         """Wait until the channel is up. Raises NotSent when it fails or time passes."""
         try:
-            async with asyncio.timeout(timeout):
-                state = self.channel.get_state(try_to_connect=True)
-                while state is not grpc.ChannelConnectivity.READY:
-                    if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
-                        raise NotSent("connection refused or failed", refused=True, connected=False)
-                    await self.channel.wait_for_state_change(state)
-                    state = self.channel.get_state(try_to_connect=True)
+            with self._channel.used() as stubs:
+                async with asyncio.timeout(timeout):
+                    await _up(stubs.channel)
         except TimeoutError:
             raise NotSent("no connection within the deadline", connected=False) from None
+
+
+async def _up(channel: grpc.aio.Channel) -> None:
+    state = channel.get_state(try_to_connect=True)
+    while state is not grpc.ChannelConnectivity.READY:
+        if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
+            raise NotSent("connection refused or failed", refused=True, connected=False)
+        await channel.wait_for_state_change(state)
+        state = channel.get_state(try_to_connect=True)
 
 
 def target_of(endpoint: str) -> tuple[bool, str]:
