@@ -111,7 +111,7 @@ async def watching(config: DatastoreConfig) -> AsyncIterator[AsyncGenerator[Batc
 async def quiet(batches: AsyncGenerator[Batch, None], enough: Callable[[], bool]) -> None:
     """Nothing comes of a watch, and it does not end, until enough is asked."""
     reading = asyncio.ensure_future(anext(batches))
-    await until(lambda: enough() or reading.done())
+    await until(lambda: enough() or reading.done(), limit=3 * HANG)
     assert not reading.done(), reading.exception()
     reading.cancel()
     await asyncio.gather(reading, return_exceptions=True)
@@ -180,7 +180,7 @@ async def test_events_come_after_silence_on_the_same_connection(
     async with opened(config) as store, following(store) as view:
         await view.until(lambda: view.syncer.in_sync, "snapshot")
         await see(view, store, "a")
-        await until(heard.enough)
+        await until(heard.enough, limit=3 * HANG)
         await see(view, store, "b")
         assert way_of(store).proxy == pair[0].endpoint
         assert heard.pings == 0
