@@ -22,6 +22,7 @@ from lab.cluster import Lab
 from lab.machine import Machine
 from lab.pods import Pod
 from tests.e2e.conftest import say, stopped
+from tests.support.ended import ended
 from tests.support.patience import wait_for
 
 PORT, SERVICE = 8790, "10.96.0.50"
@@ -204,11 +205,13 @@ def test_what_is_interrupted_leaves_nothing_and_killed_is_cleaned_up(
 ) -> None:
     machine = lab.machine("node1")
     # What is to be denied passes on one node, so it is asked again and the policies stay.
-    with stopped(lab.machine("node2"), "calico-felix"):
-        process = subprocess.Popen(
+    with (
+        stopped(lab.machine("node2"), "calico-felix"),
+        ended(subprocess.Popen(
             words(lab, *PATIENT, "--throughput", "0"),
             env=environment(lab), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+        )) as process,
+    ):  # fmt: skip
         wait_for(
             lambda: POLICY in machine.run(["calicoctl", "get", "gnp", "-o", "wide"]).stdout,
             "policies of the test are in force",

@@ -11,6 +11,7 @@ import pytest
 
 from calicoctl.node import bird, processes, report
 from libcalico.process import paths
+from tests.support.ended import ended
 from tests.support.netns import network_namespace
 from tests.support.patience import wait_for
 
@@ -35,14 +36,16 @@ def listens(path: Path) -> bool:
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
     (tmp_path / "bird.conf").write_text(CONFIG)
-    with network_namespace("bird") as space:
-        daemon = space.popen(
-            "bird", "-f", "-c", str(tmp_path / "bird.conf"), "-s", str(tmp_path / "bird.ctl")
-        )
+    with (
+        network_namespace("bird") as space,
+        ended(
+            space.popen(
+                "bird", "-f", "-c", str(tmp_path / "bird.conf"), "-s", str(tmp_path / "bird.ctl")
+            )
+        ),
+    ):
         wait_for(lambda: listens(tmp_path / "bird.ctl"), "BIRD did not start")
         yield tmp_path
-        daemon.kill()
-        daemon.wait()
 
 
 def test_peers_of_a_real_bird(folder: Path) -> None:

@@ -13,6 +13,7 @@ from tests.k8s import product
 from tests.k8s.control_plane import ADMIN, ETCD
 from tests.k8s.credentials import SERVICES
 from tests.k8s.world import CALICOCTL, NODES, World
+from tests.support.ended import ended
 from tests.support.patience import wait_for
 
 PATIENT = ("--settle", "240", "--timeout", "20", "--throughput", "0.5")
@@ -90,19 +91,19 @@ def test_a_service_that_one_node_does_not_serve_is_named(installed: World) -> No
 
 
 def test_what_a_killed_test_left_goes_with_the_next(installed: World) -> None:
-    process = subprocess.Popen(
+    with ended(subprocess.Popen(
         words(installed, *PATIENT), env=environment(installed),
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    wait_for(lambda: spaces(installed), "the test has a namespace", limit=300)
-    process.kill()
-    process.wait()
-    (space,) = spaces(installed)
-    pods = installed.pods(space)
-    assert all(one["spec"]["activeDeadlineSeconds"] <= leftovers.LIVE_SECONDS for one in pods)
-    done = subprocess.run(
-        words(installed, "--cleanup-only"), env=environment(installed),
-        capture_output=True, text=True,
-    )  # fmt: skip
-    assert (done.returncode, done.stdout) == (0, f"removed namespace {space}\n")
-    wait_for(lambda: not spaces(installed), "the namespace is going", limit=300)
+    )) as process:  # fmt: skip
+        wait_for(lambda: spaces(installed), "the test has a namespace", limit=300)
+        process.kill()
+        process.wait()
+        (space,) = spaces(installed)
+        pods = installed.pods(space)
+        assert all(one["spec"]["activeDeadlineSeconds"] <= leftovers.LIVE_SECONDS for one in pods)
+        done = subprocess.run(
+            words(installed, "--cleanup-only"), env=environment(installed),
+            capture_output=True, text=True,
+        )  # fmt: skip
+        assert (done.returncode, done.stdout) == (0, f"removed namespace {space}\n")
+        wait_for(lambda: not spaces(installed), "the namespace is going", limit=300)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from lab import pods
+from tests.support.ended import ended
 from tests.support.patience import wait_for
 from tests.trace.scene import Scene, scene
 
@@ -126,13 +127,17 @@ def test_outputs_of_the_nodes_are_joined_as_well(two: Scene, tmp_path: Path) -> 
     # It ends with its standard input: when the other has ended, however long that takes.
     there = ["calico-node", "trace", *ends, "--no-send", "--attended", "--seconds", "600"]
     there += ["--destination-interface", two.interface(two.server)]
-    with files[1].open("wb") as out:
-        watch = subprocess.Popen(
-            two.node2.command(there),
-            stdin=subprocess.PIPE,
-            stdout=out,
-            env=two.node2.environment(),
-        )
+    with (
+        files[1].open("wb") as out,
+        ended(
+            subprocess.Popen(
+                two.node2.command(there),
+                stdin=subprocess.PIPE,
+                stdout=out,
+                env=two.node2.environment(),
+            )
+        ) as watch,
+    ):
         wait_for(lambda: b'"ready"' in files[1].read_bytes(), "the other node watches")
         here = ["calicoctl", "node", "trace", *ends, "--wait", "0"]
         here += ["--source-interface", two.interface(two.client)]

@@ -17,6 +17,7 @@ import pytest
 
 from tests.cni.world import CIDR6, WAITS, World, node_world, pod_namespace, put_pool, result_of
 from tests.felix.world import RESOURCES, reaches
+from tests.support.ended import ended
 from tests.support.netns import Namespace, network_namespace
 from tests.support.patience import HANG, wait_for
 
@@ -101,12 +102,14 @@ async def test_a_pod_is_added_and_reached(node: World, outside: Namespace) -> No
 def source_seen(outside: Namespace, pod: Namespace) -> str:
     """The source address that a host outside sees of a pod's packets."""
     command = ("tcpdump", "-ni", "fabric", "-c", "1", "-l", "icmp6[icmp6type] == icmp6-echo")
-    watching = subprocess.Popen(
-        outside.command(*command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert watching.stderr is not None
-    while "listening" not in watching.stderr.readline():
-        pass
-    reaches(pod, OUTSIDE, wait=HANG)
-    out, _ = watching.communicate(timeout=HANG)
-    return out.split(" IP6 ")[1].split(" > ")[0]
+    with ended(
+        subprocess.Popen(
+            outside.command(*command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+    ) as watching:
+        assert watching.stderr is not None
+        while "listening" not in watching.stderr.readline():
+            pass
+        reaches(pod, OUTSIDE, wait=HANG)
+        out, _ = watching.communicate(timeout=HANG)
+        return out.split(" IP6 ")[1].split(" > ")[0]

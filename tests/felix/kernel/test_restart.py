@@ -10,6 +10,7 @@ import time
 import pytest
 
 from tests.felix.world import BLOCK, World
+from tests.support.ended import ended
 from tests.support.patience import HANG, wait_for
 
 KEPT = "10.65.77.0/26 via 10.99.7.2 dev eth0 proto 109 metric 1024"
@@ -76,28 +77,34 @@ def test_a_killed_felix_comes_back_unfelt_and_writes_nothing(world: World) -> No
     wait_for(lambda: "tentative" not in world.node.run("ip", "-6", "address"))
     world.ip(f"route add {KEPT}")
     before = at_rest(world)
-    pings = subprocess.Popen(
-        pod.space.command("ping", "-n", "-q", "-i", "0.01", "-c", "500", "203.0.113.9"),
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    monitor = subprocess.Popen(
-        world.node.command("ip", "-o", "monitor", "link", "route", "rule"),
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    world.stop_felix(signal.SIGKILL)
-    assert kernel_state(world) == before
-    world.start_felix()
-    world.wait_ready()
-    assert world.rule_writes == 0
-    for name in ("muslin_felix_route_writes", "muslin_felix_link_writes",
-                 "muslin_felix_ipset_writes"):  # fmt: skip
-        assert world.metric(f"{name}_total") == 0, name
-    assert kernel_state(world) == before
-    assert " 0% packet loss" in pings.communicate(timeout=HANG)[0]
-    monitor.terminate()
-    assert monitor.communicate(timeout=HANG)[0] == ""
+    with (
+        ended(
+            subprocess.Popen(
+                pod.space.command("ping", "-n", "-q", "-i", "0.01", "-c", "500", "203.0.113.9"),
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        ) as pings,
+        ended(
+            subprocess.Popen(
+                world.node.command("ip", "-o", "monitor", "link", "route", "rule"),
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        ) as monitor,
+    ):
+        world.stop_felix(signal.SIGKILL)
+        assert kernel_state(world) == before
+        world.start_felix()
+        world.wait_ready()
+        assert world.rule_writes == 0
+        for name in ("muslin_felix_route_writes", "muslin_felix_link_writes",
+                     "muslin_felix_ipset_writes"):  # fmt: skip
+            assert world.metric(f"{name}_total") == 0, name
+        assert kernel_state(world) == before
+        assert " 0% packet loss" in pings.communicate(timeout=HANG)[0]
+        monitor.terminate()
+        assert monitor.communicate(timeout=HANG)[0] == ""
 
 
 def test_what_changed_while_felix_was_dead_is_made_good(world: World) -> None:
