@@ -55,8 +55,11 @@ class NodeExistence:
         self.waiting.pop(node, None)
 
     def forget_others(self, nodes: Collection[str]) -> None:
-        """Note that only these may hold anything: of the others nothing waits any more."""
-        for node in self.waiting.keys() - nodes:
+        """Note that only these may hold anything: of the others nothing waits any more.
+
+        One that gets the name of one of them is a new node: its time begins anew.
+        """
+        for node in self._since.keys() - nodes:
             self.is_back(node)
 
     async def gone_for_good(self, node: str) -> bool:

@@ -96,6 +96,11 @@ def test_gone_for_good_is_gone_for_a_while_without_a_life_sign() -> None:
     assert gone(12 * GRACE)
     presence.is_back("n1")
     assert not gone(13 * GRACE)
+    assert gone(14 * GRACE)
+    presence.forget_others(["n1"])
+    assert gone(15 * GRACE), "it holds something still"
+    presence.forget_others([])
+    assert not gone(16 * GRACE), "all was taken away: who has its name now is another node"
 
 
 class Api:
