@@ -12,19 +12,27 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import grpc
+import grpc.aio
 import pytest
 
 from libcalico.apiconfig import DatastoreConfig
-from libcalico.datastore.etcd import http2, link, stream
+from libcalico.datastore.etcd import http2, link, stream, watch_responses
+from libcalico.datastore.etcd import watch as watches
 from libcalico.datastore.etcd.connection import Connection
 from libcalico.datastore.etcd.link import Link
+from libcalico.datastore.etcd.proto import etcd_pb2 as pb
 from libcalico.datastore.etcd.proxy import way as ways
+from libcalico.datastore.etcd.store import EtcdDatastore
 from libcalico.datastore.etcd.stream import Line
 from libcalico.datastore.etcd.watch import watch
+from libcalico.datastore.etcd.watch_responses import FarBehind
 from libcalico.datastore.interface import Batch, Selection
+from libcalico.datastore.syncer import Syncer
 from libcalico.errors import DatastoreUnavailable
+from libcalico.model.keys import HandleKey
 from tests.libcalico.proxied import opened, see, through, way_of
-from tests.libcalico.test_syncer import following
+from tests.libcalico.test_syncer import following, put
 from tests.size import FULL
 from tests.support.etcd import Etcd
 from tests.support.etcd_proxy import GrpcProxy, ProxiedEtcd
@@ -191,3 +199,91 @@ def test_what_is_waited_for_adds_up_to_less_than_ten_seconds() -> None:
     assert (config.keepalive, config.keepalive_timeout) == http2.KEEPALIVE
     assert sum(http2.KEEPALIVE) < 10.0
     assert link.PROXY_KEEPALIVE > 300.0
+
+
+@pytest.mark.asyncio
+async def test_what_is_asked_while_a_proxy_is_found_goes_on(
+    proxied: ProxiedEtcd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where gRPC carries the watches the connection is made anew, under all that is asked by it.
+
+    gRPC ends the calls of a channel that is closed as if their tasks were cancelled.
+    """
+    monkeypatch.setattr(Link, "streams", None)
+    async with opened(proxied.config()) as store:
+        asking = [asyncio.create_task(ask_until_found(store)) for _ in range(5)]
+        syncer = Syncer(store, [Selection(one) for one in ("Handle", "Block", "Node", "IPPool")])
+        seen: set[object] = set()
+        following = asyncio.create_task(follow(syncer, seen))
+        try:
+            await until(lambda: store._connection.proxied or following.done())
+            await asyncio.gather(*asking)
+            await put(store, "a")
+            await until(lambda: following.done() or HandleKey("a") in seen)
+            assert not following.done()
+        finally:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+
+
+async def ask_until_found(store: EtcdDatastore) -> None:
+    while not store._connection.proxied:
+        await store.get(HandleKey("b"))
+
+
+async def follow(syncer: Syncer, seen: set[object]) -> None:
+    async for batch in syncer.batches():
+        seen.update(one.key for one in batch.updates)
+
+
+@pytest.mark.asyncio
+async def test_every_watch_that_finds_a_proxy_is_near(
+    proxied: ProxiedEtcd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ETCD-6, also where several begin at once and one of them is the first to find it."""
+    monkeypatch.setattr(watch_responses, "NEAR", 1)
+    async with opened(proxied.config()) as store:
+        for name in ("a", "b", "c"):
+            await put(store, name)
+        begun = (anext(watch(store._connection, HANDLE, 1)) for _ in range(3))
+        said = await asyncio.gather(*begun, return_exceptions=True)
+        assert [type(one) for one in said] == [FarBehind] * 3
+
+
+@pytest.mark.asyncio
+async def test_the_end_of_a_channel_cancels_no_watch(
+    proxied: ProxiedEtcd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Link, "streams", None)
+    connection = Connection(proxied.config().through(proxied.reached))
+    batches = watch(connection, HANDLE, 1)
+    await anext(batches)
+    reading = asyncio.ensure_future(anext(batches))
+    await asyncio.sleep(0)
+    await connection.close()
+    with pytest.raises(DatastoreUnavailable, match="broke off"):
+        await reading
+
+
+@pytest.mark.asyncio
+async def test_what_a_watch_brought_counts_though_its_question_failed() -> None:
+    """Its proxy lives, or died: the watch itself says which."""
+    brought, told = asyncio.Event(), pb.WatchResponse(watch_id=7)
+
+    class Call:
+        async def read(self) -> pb.WatchResponse:
+            await brought.wait()
+            return told
+
+    class Asked:
+        keepalive = 0.001
+
+        async def ask(self, _link: object) -> None:
+            brought.set()
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            raise grpc.aio.AioRpcError(
+                grpc.StatusCode.DEADLINE_EXCEEDED, grpc.aio.Metadata(), grpc.aio.Metadata()
+            )
+
+    assert await watches._read_living(Asked(), None, Call()) is told  # type: ignore[arg-type]

@@ -50,6 +50,7 @@ from libcalico.datastore.etcd.outages import Outages
 from libcalico.datastore.etcd.proto import etcd_pb2 as pb
 from libcalico.datastore.etcd.unary import Unanswered
 from libcalico.errors import CertificateProblem, DatastoreUnavailable, InvalidValue
+from libcalico.process import tasks
 
 if TYPE_CHECKING:
     from libcalico.datastore.pem import Material
@@ -85,7 +86,8 @@ class Connection:
         self._first = 0
         self._login = Login(config)
         self._outages = Outages(config)
-        self._closed = False
+        self._closed = asyncio.Event()
+        self._leaving: set[asyncio.Task[None]] = set()
         self._writes = 0
         self._without: set[tuple[str, str]] = set()
         self._gather = gather
@@ -221,17 +223,18 @@ class Connection:
         for link in self._links or ():
             link.end_watches()
 
-    async def found_proxy(self, *, through_grpc: bool) -> None:
+    def found_proxy(self, link: Link, *, through_grpc: bool) -> None:
         """Note that a proxy answers, which bears no pings: it is asked by reads whether it lives.
 
-        `through_grpc`: what pings is a channel of gRPC's. It is made anew; raises
+        `through_grpc`: the channel itself is used for long. One that pings is made anew; raises
         DatastoreUnavailable.
         """
         self._config = dataclasses.replace(self._config, proxied=True)
-        for link in self._links or ():
-            link.ask()
-        if through_grpc:
-            await self._part()
+        for one in self._links or ():
+            one.ask()
+        if through_grpc and link.pings:
+            if link in (self._links or ()):
+                self._retire()
             raise DatastoreUnavailable("etcd is reached through a proxy: connecting anew")
 
     async def ask(self, link: Link) -> None:
@@ -254,17 +257,35 @@ class Connection:
 
     async def close(self) -> None:
         """Close all channels."""
-        self._closed = True
+        self._closed.set()
         self._outages.close()
-        await self._part()
-
-    async def _part(self) -> None:
         links, self._links = self._links or [], None
+        for link in links:
+            await link.close()
+        await tasks.ended(self._leaving)
+
+    def _retire(self) -> None:
+        """Connect anew; watches begin again.
+
+        Calls on the old channels have their time: gRPC would end them as if their tasks were
+        cancelled.
+        """
+        links, self._links = self._links or [], None
+        for link in links:
+            link.end_watches()
+        task = tasks.start(self._close_later(links), "leaving old channels to etcd")
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
+
+    async def _close_later(self, links: list[Link]) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.timeout + ROUND_PAUSE):
+                await self._closed.wait()
         for link in links:
             await link.close()
 
     def _all(self) -> list[Link]:
-        if self._closed:
+        if self._closed.is_set():
             raise DatastoreUnavailable("the connection to etcd has been closed")
         if self._links is None:
             endpoints = self._config.endpoints
@@ -370,7 +391,7 @@ class Connection:
             return
         log.info("the etcd certificate files have changed: connecting anew")
         self._material = material
-        await self._part()
+        self._retire()
 
 
 class _Write:

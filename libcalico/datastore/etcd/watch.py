@@ -55,7 +55,8 @@ async def watch(
     The first batch is empty: it says that the watch stands.
     """
     start = asyncio.get_running_loop().time()
-    if connection.proxied:
+    known = connection.proxied
+    if known:
         Responses(selections, revision).require_near(await present(connection))
     begun = await _short(connection, selections, revision)
     unasked: grpc.aio.StreamStreamCall | None = None
@@ -71,8 +72,8 @@ async def watch(
                 for request in stream.requests():
                     await unasked.write(request)
                 early = await _standing(unasked, stream)
-        if stream.proxied and not connection.proxied:
-            await connection.found_proxy(through_grpc=unasked is not None)
+        if stream.proxied and not known:
+            connection.found_proxy(link, through_grpc=unasked is not None)
             stream.require_near(await present(connection))
         elif stream.strange:
             stream.agree(await present(connection))
@@ -100,6 +101,12 @@ async def watch(
     except DatastoreUnavailable:
         connection.logout()
         raise
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        # gRPC says so of a call whose channel was closed, which is no cancellation of ours.
+        raise DatastoreUnavailable(f"the watch on etcd at {link.endpoint} broke off") from None
     finally:
         call.cancel()
 
@@ -193,7 +200,12 @@ async def _read_living(
     reading = tasks.start(_read(call), "the watch of an etcd proxy")
     try:
         while not (await asyncio.wait({reading}, timeout=connection.keepalive))[0]:
-            await connection.ask(link)
+            try:
+                await connection.ask(link)
+            except grpc.aio.AioRpcError:
+                # What the watch itself says counts more, be it an event or its end.
+                if not reading.done():
+                    raise
         return await reading
     finally:
         reading.cancel()
