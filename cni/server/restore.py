@@ -13,7 +13,9 @@ On the Kubernetes datastore the endpoint is the Pod: without one nothing is put 
 
 Invariants (tests/cni/test_restore.py):
   CNI-102  Only an attachment whose link stands with its mark is put back, and only while its
-           container's lock is held.
+           container's lock is held. One whose link is away is forgotten after two looks that are
+           GAP_SECONDS apart: a link may be renamed for a moment. Until then its address is kept
+           where a block is made anew.
   CNI-103  Nothing that is there is changed: neither another container's endpoint nor another
            handle's address. An object that cannot be read keeps its own pods out, and no others.
 """
@@ -23,6 +25,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
+from collections.abc import Mapping
 from functools import partial
 
 from cni.node.daemon_context import DaemonContext
@@ -33,8 +37,9 @@ from cni.server.stored_attachments import StoredAttachments
 from cni.socket.container_locks import Acquire
 from cni.verbs.recorded import kernel_marks, learn
 from ipam.allocator.restoration import Use
+from ipam.collector.collector import GAP_SECONDS
 from libcalico.errors import MuslinError
-from libcalico.model.keys import IPNetwork
+from libcalico.model.keys import IPNetwork, ResourceKey
 from libcalico.process.backoff import Backoff
 from libcalico.process.counters import Gauge
 from linux.errors import KernelError
@@ -64,6 +69,8 @@ class Restorer:
         as well, and a DEL would leave what no handle names."""
         self.lost: dict[str, str] = {}
         self._lost: list[Record] = []
+        self._away: dict[ResourceKey, tuple[Record, float]] = {}
+        """Records whose link is away, and since when."""
         self._trouble = ""
         self.gap = 0.0
         """Seconds from the last comparison to the next."""
@@ -74,7 +81,7 @@ class Restorer:
         own.foreign = partial(why_foreign, context, runtime=True)
 
     def remembered(self, cidr: IPNetwork) -> list[Use]:
-        """The addresses of a block that attachments standing on this node have.
+        """The addresses of a block that attachments of this node have, while they may stand.
 
         For a block that is made anew where its endpoints were deleted as well.
         """
@@ -92,7 +99,8 @@ class Restorer:
             log.warning("whether attachments still stand is not known, so they do: %s", error)
             standing = records
         else:
-            standing = [one for one in records if one[0].stands(marks)]
+            gone = self._gone([record for record, _ in records], marks)
+            standing = [one for one in records if one[0] not in gone]
         return [
             Use(address, record.attachment.handle_id, attributes_of(record))
             for record, address in standing
@@ -122,11 +130,12 @@ class Restorer:
                         due = loop.time() + self._audit * random.uniform(0.8, 1.0)
                 else:
                     await self.look_again()
-                left, self._trouble = bool(self._lost) or not due, ""
+                left, self._trouble = bool(self._lost or self._away) or not due, ""
             except (MuslinError, KernelError, OSError, TimeoutError) as error:
                 self._complain(str(error) or "no answer in time")
             if left:
-                self.gap = again.next()
+                sure = (since + GAP_SECONDS - time.monotonic() for _, since in self._away.values())
+                self.gap = max(0.0, min((again.next(), *sure)))
             else:
                 again.reset()
                 self.gap = max(0.0, due - loop.time())
@@ -158,9 +167,10 @@ class Restorer:
         return True
 
     async def look_again(self) -> None:
-        """Compare only the attachments that could not be put back the last time."""
+        """Compare only those that could not be put back the last time, or whose link was away."""
         if await self._possible():
-            still = [one for one in self._lost if one in self._records.all()]
+            again = [*self._lost, *(record for record, _ in self._away.values())]
+            still = [one for one in again if one in self._records.all()]
             await self._look(still, handles=True)
 
     async def _possible(self) -> bool:
@@ -174,16 +184,18 @@ class Restorer:
 
     async def _look(self, records: list[Record], *, handles: bool) -> bool:
         """Compare these records; whether all were compared, and nothing is missing any more."""
+        kept = self._records.all()
+        self._away = {key: one for key, one in self._away.items() if one[0] in kept}
         if not records:
             self._lost = []
             self._tell({})
             return True
         # In this order: what is remembered by now had its link before.
         marks = await self._context.in_thread(kernel_marks)
-        for record in records:
-            if not record.stands(marks):
-                # Without the container's lock, which the collector would take for a call of it.
-                self._records.drop_this(record)
+        for record in self._gone(records, marks):
+            # Without the container's lock, which the collector would take for a call of it.
+            self._records.drop_this(record)
+            del self._away[record.key]
         standing = [one for one in records if one.stands(marks)]
         missing = await self._stored.missing(standing, handles=handles)
         lost: dict[str, str] = {}
@@ -197,6 +209,20 @@ class Restorer:
         self._tell(lost)
         self.looked += 1
         return not lost and not self._stored.unread
+
+    def _gone(self, records: list[Record], marks: Mapping[str, str]) -> list[Record]:
+        """Those of the records whose link has been away for long."""
+        now = time.monotonic()
+        gone = []
+        for record in records:
+            before, since = self._away.get(record.key, (None, now))
+            if record.stands(marks):
+                self._away.pop(record.key, None)
+            elif before is not record:
+                self._away[record.key] = record, now
+            elif now - since >= GAP_SECONDS:
+                gone.append(record)
+        return gone
 
     def _tell(self, lost: dict[str, str]) -> None:
         for name, why in lost.items():

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from cni.node.records import Record
+from cni.server import restore
 from cni.server.daemon import Daemon
 from cni.server.restore import Restorer
 from ipam.admin import node_removal
@@ -438,8 +439,11 @@ async def test_a_record_of_a_container_before_hides_no_pod_that_runs(node: World
 
 
 @pytest.mark.asyncio
-async def test_what_does_not_run_is_not_put_back(node: World) -> None:
+async def test_what_does_not_run_is_not_put_back(
+    node: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A reboot: the records are there, and no link (CNI-102)."""
+    monkeypatch.setattr(restore, "GAP_SECONDS", 0.1)
     with pod_namespace() as pod:
         async with node.daemon():
             result_of(await node.add(pod))
@@ -447,9 +451,32 @@ async def test_what_does_not_run_is_not_put_back(node: World) -> None:
         node.etcd.delete("/calico/resources/v3/projectcalico.org/workloadendpoints/")
         node.etcd.delete("/calico/ipam/v2/")
         async with node.daemon(prepare=False) as daemon:
-            await until(lambda: daemon.restorer.looked > 0)
+            await until(lambda: not daemon.context.records.all())
             assert held(node) == {"endpoints": {}, "handles": {}, "in use": 0}
             assert list(node.settings.attachments.glob("*")) == []
+
+
+@pytest.mark.asyncio
+async def test_a_pod_whose_link_is_renamed_for_a_moment_keeps_its_address(node: World) -> None:
+    """Not even a block that is made anew meanwhile gives it to another one (CNI-102, CNI-100)."""
+    with pod_namespace() as pod:
+        async with node.daemon() as daemon:
+            (had,) = addresses(await node.add(pod, "runs"))
+            before = held(node)
+            (link,) = node.links()
+            node.space.run("ip", "link", "set", link, "name", "renamed")
+            looked = daemon.restorer.looked
+            daemon.context.records.comparison_due.set()
+            await until(lambda: daemon.restorer.looked > looked)
+            node.etcd.delete("/calico/resources/v3/projectcalico.org/workloadendpoints/")
+            node.etcd.delete("/calico/ipam/v2/assignment/")
+            another = Allocate("another", {"node": NODE})
+            fresh = await daemon.context.allocator.perform(another)
+            assert str(fresh.addresses[0]) not in had
+            node.space.run("ip", "link", "set", "renamed", "name", link)
+            daemon.context.records.comparison_due.set()
+            await until(lambda: held(node)["endpoints"] == before["endpoints"])
+            assert held(node)["in use"] == before["in use"] + 1
 
 
 @pytest.mark.asyncio

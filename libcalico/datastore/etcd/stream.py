@@ -238,10 +238,10 @@ class Streams:
 
     async def _connect(self) -> str:
         line = Line(self._peer.keepalive)
-        line.question = self._question
         try:
             self._problem = await self._peer.reach(line)
             if not self._problem:
+                line.question = self._question
                 self._line = line
         finally:
             self._connecting = None
