@@ -17,7 +17,7 @@ Invariants:
          kubelet has not reported the new ones) everything counts but these addresses.
   STD-4  What is older than the last offer that was stored is never shown again.
   STD-5  A container that was taken away is not shown, however late the datastore names it, until
-         it is offered again or a complete listing that was begun later names it.
+         it is offered again. One that a complete listing does not name is forgotten.
   STD-6  A complete listing that was begun after an offer was stored ends the offer, but for what
          STD-3 says: revisions of a store that was set up anew are not compared with the old one's.
 Tested in tests/felix/calc/test_standing.py.
@@ -207,8 +207,10 @@ class Standing:
                 if self.stored is None:
                     self._end()
             self._listed = None
+            named = self.stored.container_id if self.stored is not None else ""
             for container_id in self._listed_dead:
-                self._dead.pop(container_id, None)
+                if container_id != named:
+                    self._dead.pop(container_id, None)
             if self.bygone:
                 self._given.clear()
             self._decide()

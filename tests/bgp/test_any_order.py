@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
+from copy import deepcopy
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, ip_address, ip_network
 from pathlib import Path
@@ -473,7 +474,7 @@ async def settle(agent: Agent) -> None:
 
 def outputs(agent: Agent) -> dict[str, Any]:
     """All that leaves an agent, but for moments and the history of sessions."""
-    status = agent.describe()
+    status = deepcopy(agent.describe())
     for peer in status["peers"]:
         for name in ("since", "session", "info", "error", "graceful_restart"):
             peer.pop(name)  # type: ignore[misc]

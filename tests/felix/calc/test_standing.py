@@ -304,6 +304,7 @@ STEPS = (
 @settings(max_examples=examples(600), deadline=None)
 @given(steps=st.lists(st.sampled_from(STEPS), max_size=40))
 @example(steps=["add", "add", "hear", "report", "die", "add", "add", "relist"])
+@example(steps=["add", "add", "die", "delete", "relist"])
 @example(steps=["add", "add", "report", "die", "hear", "add", "add", "relist", "add"])
 @example(steps=["add", "add", "report", "add", "delete", "add", "add", "hear", "relist", "add"])
 def test_in_every_order_the_newer_word_counts(datastore: str, steps: list[str]) -> None:
