@@ -91,6 +91,8 @@ class Connection:
         self._writes = 0
         self._without: set[tuple[str, str]] = set()
         self._gather = gather
+        self.blind = False
+        """A proxy answers that no one asks how etcd behind it is (proxy/way.py)."""
 
     @property
     def timeout(self) -> float:
@@ -230,6 +232,7 @@ class Connection:
         DatastoreUnavailable.
         """
         self._config = dataclasses.replace(self._config, proxied=True)
+        self.blind = True
         for one in self._links or ():
             one.ask()
         if through_grpc and link.pings:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 
 import grpc
 import grpc.aio
@@ -82,7 +82,7 @@ async def watch(
             async for batch in _decoded(share):
                 yield batch
         while True:
-            shares = stream.add_response(await _following(connection, link, call))
+            shares = stream.add_response(await _following(connection, link, call, stream))
             if stream.strange:
                 stream.agree(await present(connection))
             for share in shares:
@@ -179,30 +179,44 @@ async def _decoded(share: Share) -> AsyncIterator[Batch]:
 
 
 async def _following(
-    connection: Connection, link: Link, call: grpc.aio.StreamStreamCall | Stream
+    connection: Connection,
+    link: Link,
+    call: grpc.aio.StreamStreamCall | Stream,
+    stream: Responses,
 ) -> pb.WatchResponse:
-    """The next response of a watch that stands. Raises Silent, and what `_read` raises."""
+    """The next response of a watch that stands.
+
+    Raises Silent, Replaced, and what `_read` raises.
+    """
     if not connection.proxied:
         return await _read(call)
+
+    async def ask() -> None:
+        if not isinstance(call, Stream):
+            await connection.ask(link)
+        if connection.blind:
+            # The proxy goes on where etcd behind it is away, or was put back to an earlier state.
+            stream.agree(await present(connection))
+
     try:
         async with asyncio.timeout(SILENCE):
-            if isinstance(call, Stream):
+            if isinstance(call, Stream) and not connection.blind:
                 return await _read(call)
-            return await _read_living(connection, link, call)
+            return await _read_asking(call, ask, connection.keepalive)
     except TimeoutError:
         raise Silent(f"a watch on {link.endpoint} has told nothing for long") from None
 
 
-async def _read_living(
-    connection: Connection, link: Link, call: grpc.aio.StreamStreamCall
+async def _read_asking(
+    call: grpc.aio.StreamStreamCall | Stream, ask: Callable[[], Awaitable[None]], pause: float
 ) -> pb.WatchResponse:
-    """The next response of gRPC's call to a proxy, which is asked in silence whether it lives."""
+    """The next response of a call to a proxy, which is asked by `ask` while it is silent."""
     reading = tasks.start(_read(call), "the watch of an etcd proxy")
     try:
-        while not (await asyncio.wait({reading}, timeout=connection.keepalive))[0]:
+        while not (await asyncio.wait({reading}, timeout=pause))[0]:
             try:
-                await connection.ask(link)
-            except grpc.aio.AioRpcError:
+                await ask()
+            except (grpc.aio.AioRpcError, DatastoreUnavailable):
                 # What the watch itself says counts more, be it an event or its end.
                 if not reading.done():
                     raise
