@@ -275,15 +275,12 @@ async def test_what_a_watch_brought_counts_though_its_question_failed() -> None:
             await brought.wait()
             return told
 
-    class Asked:
-        keepalive = 0.001
+    async def ask() -> None:
+        brought.set()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        raise grpc.aio.AioRpcError(
+            grpc.StatusCode.DEADLINE_EXCEEDED, grpc.aio.Metadata(), grpc.aio.Metadata()
+        )
 
-        async def ask(self, _link: object) -> None:
-            brought.set()
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
-            raise grpc.aio.AioRpcError(
-                grpc.StatusCode.DEADLINE_EXCEEDED, grpc.aio.Metadata(), grpc.aio.Metadata()
-            )
-
-    assert await watches._read_living(Asked(), None, Call()) is told  # type: ignore[arg-type]
+    assert await watches._read_asking(Call(), ask, 0.001) is told

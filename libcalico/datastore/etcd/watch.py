@@ -75,16 +75,14 @@ async def watch(
         if stream.proxied and not known:
             connection.found_proxy(link, through_grpc=unasked is not None)
             stream.require_near(await present(connection))
-        elif stream.strange:
-            stream.agree(await present(connection))
+        await _agree(connection, stream)
         yield Batch([], stream.position(revision))
         for share in early:
             async for batch in _decoded(share):
                 yield batch
         while True:
             shares = stream.add_response(await _following(connection, link, call, stream))
-            if stream.strange:
-                stream.agree(await present(connection))
+            await _agree(connection, stream)
             for share in shares:
                 async for batch in _decoded(share):
                     yield batch
@@ -102,10 +100,9 @@ async def watch(
         connection.logout()
         raise
     except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
-            raise
         # gRPC says so of a call whose channel was closed, which is no cancellation of ours.
+        if (task := asyncio.current_task()) is None or task.cancelling():
+            raise
         raise DatastoreUnavailable(f"the watch on etcd at {link.endpoint} broke off") from None
     finally:
         call.cancel()
@@ -161,6 +158,12 @@ async def present(connection: Connection) -> pb.ResponseHeader:
     request = pb.RangeRequest(key=b"/calico/", count_only=True)
     answer = await connection.read(lambda link: link.range, request)
     return answer.header
+
+
+async def _agree(connection: Connection, stream: Responses) -> None:
+    """Compare what is strange with the cluster's present state. Raises Replaced."""
+    if stream.strange:
+        stream.agree(await present(connection))
 
 
 async def _decoded(share: Share) -> AsyncIterator[Batch]:
