@@ -134,8 +134,7 @@ class Restorer:
             except (MuslinError, KernelError, OSError, TimeoutError) as error:
                 self._complain(str(error) or "no answer in time")
             if left:
-                sure = (since + GAP_SECONDS - time.monotonic() for _, since in self._away.values())
-                self.gap = max(0.0, min((again.next(), *sure)))
+                self.gap = self._sooner(again.next())
             else:
                 again.reset()
                 self.gap = max(0.0, due - loop.time())
@@ -170,7 +169,7 @@ class Restorer:
         """Compare only those that could not be put back the last time, or whose link was away."""
         if await self._possible():
             again = [*self._lost, *(record for record, _ in self._away.values())]
-            still = [one for one in again if one in self._records.all()]
+            still = [one for one in self._records.all() if one in again]
             await self._look(still, handles=True)
 
     async def _possible(self) -> bool:
@@ -209,6 +208,15 @@ class Restorer:
         self._tell(lost)
         self.looked += 1
         return not lost and not self._stored.unread
+
+    def _sooner(self, pause: float) -> float:
+        """The pause, cut where a link will have been away for long before its end.
+
+        Where that is past already, the last look was not possible: it is not asked for at once.
+        """
+        now = time.monotonic()
+        ends = (since + GAP_SECONDS - now for _, since in self._away.values())
+        return min((end for end in ends if 0 < end < pause), default=pause)
 
     def _gone(self, records: list[Record], marks: Mapping[str, str]) -> list[Record]:
         """Those of the records whose link has been away for long."""

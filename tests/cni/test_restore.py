@@ -32,7 +32,7 @@ from tests.cni.world import (
     put_pool,
     result_of,
 )
-from tests.support.patience import until
+from tests.support.patience import HANG, until
 
 KEY = ResourceKey("Node", NODE)
 
@@ -457,8 +457,11 @@ async def test_what_does_not_run_is_not_put_back(
 
 
 @pytest.mark.asyncio
-async def test_a_pod_whose_link_is_renamed_for_a_moment_keeps_its_address(node: World) -> None:
+async def test_a_pod_whose_link_is_renamed_for_a_moment_keeps_its_address(
+    node: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Not even a block that is made anew meanwhile gives it to another one (CNI-102, CNI-100)."""
+    monkeypatch.setattr(restore, "GAP_SECONDS", 10 * HANG)  # its test is no race
     with pod_namespace() as pod:
         async with node.daemon() as daemon:
             (had,) = addresses(await node.add(pod, "runs"))
@@ -468,6 +471,10 @@ async def test_a_pod_whose_link_is_renamed_for_a_moment_keeps_its_address(node: 
             looked = daemon.restorer.looked
             daemon.context.records.comparison_due.set()
             await until(lambda: daemon.restorer.looked > looked)
+            assert 0 < daemon.restorer._sooner(100 * HANG) <= 10 * HANG
+            with monkeypatch.context() as long_ago:
+                long_ago.setattr(restore, "GAP_SECONDS", 0.0)
+                assert daemon.restorer._sooner(5.0) == 5.0, "a store that is away is not pressed"
             node.etcd.delete("/calico/resources/v3/projectcalico.org/workloadendpoints/")
             node.etcd.delete("/calico/ipam/v2/assignment/")
             another = Allocate("another", {"node": NODE})
