@@ -10,7 +10,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from functools import partial
 
 import msgspec
 
@@ -21,10 +20,8 @@ from cni.request.attachment import INTERFACE
 from cni.server.stored_attachments import StoredAttachments, unallocated
 from cni.socket.container_locks import Acquire
 from cni.verbs.recorded import kernel_marks
-from ipam.allocator.adoption import plan_adopt
-from ipam.allocator.committer import settle
+from ipam.allocator.adoption import adopt
 from ipam.allocator.requests import Allocate, Companion
-from ipam.allocator.view import View
 from ipam.records.blocks import IPAddress
 from ipam.records.errors import AddressInUse
 from ipam.records.naming import pod_attributes
@@ -111,13 +108,10 @@ class PutBack:
             if isinstance(key, BlockKey) and entry is not None:
                 inside = [a for a in record.addresses if a.version == key.cidr.version]
                 by_block[key] = [a for a in inside if a in key.cidr]
-        plan = partial(
-            plan_adopt,
-            handle_id=record.attachment.handle_id,
-            attributes=attributes_of(record),
-            by_block=by_block,
-        )
-        return await settle(self._context.store, View(), plan) if by_block else False
+        if not by_block:
+            return False
+        handle_id, attributes = record.attachment.handle_id, attributes_of(record)
+        return await adopt(self._context.store, handle_id, attributes, by_block)
 
 
 def _endpoint(record: Record) -> Put:

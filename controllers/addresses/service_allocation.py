@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 
 from controllers.addresses.service_addresses import Steps
-from ipam.allocator.adoption import plan_adopt
-from ipam.allocator.committer import settle
+from ipam.allocator.adoption import adopt
 from ipam.allocator.library_assign import AssignRequest, assign_ip, auto_assign
-from ipam.allocator.view import View
 from ipam.records import blocks, handles
 from ipam.records.blocks import IPAddress
 from ipam.records.errors import IPAMError
@@ -102,5 +99,4 @@ async def mend_handles(
         by_block, entry = given[key.handle_id], known[key]
         counts = (entry.value.block or {}) if entry else {}
         if any(counts.get(str(one.cidr)) != len(there) for one, there in by_block.items()):
-            plan = partial(plan_adopt, handle_id=key.handle_id, attributes={}, by_block=by_block)
-            await settle(store, View(), plan)
+            await adopt(store, key.handle_id, {}, by_block)

@@ -11,18 +11,15 @@ Tested in tests/ipam/test_tunnels.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from ipaddress import ip_network
 
 from ipam.admin.tunnel_decision import Action, asking, decide
-from ipam.allocator.adoption import plan_adopt
-from ipam.allocator.committer import settle
+from ipam.allocator.adoption import adopt
 from ipam.allocator.facts import Facts, read_facts
 from ipam.allocator.pending_requests import PendingRequest
 from ipam.allocator.release import Release as ReleaseIP
 from ipam.allocator.release import release_by_handle, release_ips
 from ipam.allocator.requests import Allocate, Companion, Granted, Release, Request
-from ipam.allocator.view import View
 from ipam.allocator.worker import Worker
 from ipam.records import blocks, pools
 from ipam.records.blocks import Allocation, IPAddress, parse_address
@@ -203,13 +200,7 @@ async def _mended(
         return None
     key = _block_of(holder.address, known)
     assert key is not None
-    plan = partial(
-        plan_adopt,
-        handle_id=handle_id,
-        attributes=tunnel.attributes(node),
-        by_block={key: [holder.address]},
-    )
-    await settle(store, View(), plan)
+    await adopt(store, handle_id, tunnel.attributes(node), {key: [holder.address]})
     return holder
 
 

@@ -1,5 +1,5 @@
 """The addresses of a running attachment stand in their blocks under its handle, and so does the
-handle itself. Pure.
+handle itself.
 
 A block that was deleted and made again names its addresses, but perhaps no handle, for that was
 deleted too; and a handle that is gone is not found by the pod's DEL.
@@ -10,15 +10,30 @@ Tested in tests/cni/test_restore.py.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
-from ipam.allocator.committer import Plan
+from ipam.allocator.committer import Plan, settle
 from ipam.allocator.view import View
 from ipam.records import blocks
 from ipam.records.block_editor import BlockEditor
 from ipam.records.blocks import IPAddress
-from libcalico.datastore.interface import ABSENT, Change, Check, Put
+from libcalico.datastore.interface import ABSENT, Change, Check, Datastore, Put
 from libcalico.model import Block, Handle
 from libcalico.model.keys import BlockKey, HandleKey, Key
+
+
+async def adopt(
+    store: Datastore,
+    handle_id: str,
+    attributes: Mapping[str, str],
+    by_block: Mapping[BlockKey, Sequence[IPAddress]],
+) -> bool:
+    """Write what `plan_adopt` plans, as of now; whether something changed.
+
+    Raises Contention, DatastoreError.
+    """
+    plan = partial(plan_adopt, handle_id=handle_id, attributes=attributes, by_block=by_block)
+    return await settle(store, View(), plan)
 
 
 def plan_adopt(
