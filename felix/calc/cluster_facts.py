@@ -9,11 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network
 
-from felix.calc.nodes import NodeFacts
+from felix.calc.nodes import UNKNOWN, NodeFacts
 from felix.calc.pools import Pool, members
 
 IPNetwork = IPv4Network | IPv6Network
-_UNKNOWN = NodeFacts()
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +34,7 @@ class ClusterFacts:
     @property
     def me(self) -> NodeFacts:
         """This node; without any address where the datastore has no such Node."""
-        return self.nodes.get(self.node, _UNKNOWN)
+        return self.nodes.get(self.node, UNKNOWN)
 
     def pool_members(self, version: int) -> frozenset[str]:
         """Members of the set of all pools: wherever pods may have addresses."""

@@ -22,7 +22,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import TypeVar
 
 from felix.calc.blocks import BlockFacts
-from felix.calc.nodes import NodeFacts
+from felix.calc.nodes import UNKNOWN, NodeFacts
 from felix.calc.pools import Pool
 from felix.calc.tunnels import RemoteHop, TunnelSupport, way, way_without_pool
 
@@ -30,7 +30,6 @@ IPNetwork = IPv4Network | IPv6Network
 Source = IPNetwork | str
 """The source of a claim to a network: a block, or a node by its name."""
 
-_UNKNOWN = NodeFacts()
 _LARGEST_BLOCK = 12
 """The bits of an address in a block, at most: /20 in IPv4, /116 in IPv6 (IPPool.blockSize)."""
 T = TypeVar("T")
@@ -224,7 +223,7 @@ class ClusterRoutes:
         return max(around, key=lambda pool: pool.network.prefixlen, default=None)
 
     def _way(self, network: IPNetwork, pool: Pool | None, node: str) -> RemoteHop | str:
-        me, other = self._nodes.get(self._node, _UNKNOWN), self._nodes.get(node)
+        me, other = self._nodes.get(self._node, UNKNOWN), self._nodes.get(node)
         if other is None:
             return "there is no such node" if pool else ""
         if pool is None:

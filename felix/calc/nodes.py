@@ -66,6 +66,10 @@ class NodeFacts:
         return any(address in network for network in self.networks)
 
 
+UNKNOWN = NodeFacts()
+"""Of a node of which the datastore has no Node."""
+
+
 def facts_of(name: str, value: Node) -> NodeFacts:
     """The facts of a stored node. What cannot be read in it counts as absent.
 
