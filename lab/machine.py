@@ -169,13 +169,7 @@ def create(lab: str, name: str) -> MachineRecord:
     )
     assert holder.stdout is not None
     assert holder.stderr is not None
-    try:
-        line = proc.line_of(holder.stdout.fileno(), f"machine {name}: its file tree")
-    except LabError as error:
-        at = proc.doing(holder.pid)
-        holder.kill()
-        _, rest = holder.communicate()
-        raise LabError(f"{error}; {at}; {rest.decode(errors='replace')[-400:]}") from error
+    line = proc.first_line(holder, holder.stdout.fileno(), f"machine {name}: its file tree")
     if line != b"ready\n":
         said = holder.stderr.read().decode(errors="replace").strip()
         holder.wait()

@@ -80,6 +80,20 @@ def line_of(descriptor: int, what: str, *, timeout: float = PATIENCE) -> bytes:
     return line
 
 
+def first_line(running: subprocess.Popen[bytes], descriptor: int, what: str) -> bytes:
+    """The line that a process writes to a pipe; one that is silent is killed.
+
+    LabError then names `what`, where the process stands and what it said.
+    """
+    try:
+        return line_of(descriptor, what)
+    except LabError as error:
+        at = doing(running.pid)
+        running.kill()
+        said = b"".join(filter(None, running.communicate())).decode(errors="replace")
+        raise LabError(f"{error}; {at}; {said[-400:]}") from error
+
+
 def doing(pid: int) -> str:
     """What a process is at, for an error: its program, its state, where it waits in the kernel."""
     try:

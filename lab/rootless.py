@@ -119,13 +119,7 @@ def build(command: Sequence[str], *, with_us: bool) -> tuple[subprocess.Popen[by
             start_new_session=True,
         )
         os.close(writing)
-        try:
-            words = proc.line_of(said.fileno(), "the rootless world").decode().split()
-        except LabError as error:
-            at = proc.doing(running.pid)
-            running.kill()
-            running.wait()
-            raise LabError(f"{error}; {at}") from error
+        words = proc.first_line(running, said.fileno(), "the rootless world").decode().split()
         if words[:1] != ["ready"]:
             running.wait()
             errors.seek(0)

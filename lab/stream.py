@@ -46,13 +46,7 @@ def begin(machine: Machine, netns: str | None, *words: str) -> Stream:
     running = machine.start([*FAST_PYTHON, str(PACKETS), *words], netns=netns)
     assert running.stdout is not None
     stream = Stream(words, running)
-    try:
-        line = proc.line_of(running.stdout.fileno(), f"packets {' '.join(words)}")
-    except LabError as error:
-        at = proc.doing(running.pid)
-        running.kill()
-        output, _ = running.communicate()
-        raise LabError(f"{error}; {at}; {output.decode(errors='replace')[-400:]}") from error
+    line = proc.first_line(running, running.stdout.fileno(), f"packets {' '.join(words)}")
     if line != b"ready\n":
         stream.finish()
         raise LabError(f"packets {' '.join(words)} did not begin")
