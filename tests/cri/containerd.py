@@ -122,7 +122,7 @@ class Containerd:
         return self.machine.run(command, timeout=120).stdout.split()
 
     def end(self, name: str, namespace: str = "default") -> None:
-        """End and forget one of those, in whatever state it is."""
+        """End and forget one of those, in any state."""
         for words in (["tasks", "rm", "-f", name], ["containers", "rm", name]):
             command = [self._program("ctr"), "-n", namespace, *words]
             self.machine.run(command, timeout=120, check=False)

@@ -184,7 +184,7 @@ class World:
         wait_for(lambda: self.cri.network_ready()[0])
 
     def left(self) -> list[str]:
-        """Whatever there is of any pod, but what earlier tests have left for good."""
+        """All that there is of any pod, but what earlier tests have left for good."""
         return [one for one in self._found() if one not in self._known]
 
     def _found(self) -> list[str]:

@@ -131,7 +131,7 @@ async def test_silence_breaks_no_watch_through_a_proxy(
     proxied: ProxiedEtcd, heard: Heard, known: bool
 ) -> None:
     """`known`: it is one of `ETCD_READ_ENDPOINTS`."""
-    config = replace(proxied.config(), keepalive=6.0 if FULL else OFTEN)
+    config = replace(proxied.config(), keepalive=6.0 if FULL else OFTEN, keepalive_timeout=HANG)
     async with watching(config.through(proxied.reached) if known else config) as batches:
         await quiet(batches, heard.enough)
         assert len(heard.lines) == 1
@@ -143,7 +143,9 @@ async def test_silence_breaks_no_watch_that_grpc_carries(
     proxied: ProxiedEtcd, heard: Heard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Link, "streams", None)
-    async with watching(replace(proxied.config(), keepalive=OFTEN)) as batches:
+    async with watching(
+        replace(proxied.config(), keepalive=OFTEN, keepalive_timeout=HANG)
+    ) as batches:
         await quiet(batches, heard.enough)
         assert heard.lines == []
 
@@ -172,7 +174,7 @@ async def test_a_refusal_is_a_sign_of_life(
 ) -> None:
     """As of a proxy whose etcd asks for a login."""
     monkeypatch.setattr(link, "RANGE", b"/etcdserverpb.KV/Unknown")
-    config = replace(proxied.config(), keepalive=OFTEN)
+    config = replace(proxied.config(), keepalive=OFTEN, keepalive_timeout=HANG)
     async with watching(config) as batches:
         await quiet(batches, heard.enough)
         assert len(heard.lines) == 1
@@ -184,7 +186,7 @@ async def test_events_come_after_silence_on_the_same_connection(
     private_etcd: Etcd, pair: list[GrpcProxy], heard: Heard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ways, "ANSWER", HANG)
-    config = replace(through(private_etcd, pair), keepalive=OFTEN)
+    config = replace(through(private_etcd, pair), keepalive=OFTEN, keepalive_timeout=HANG)
     async with opened(config) as store, following(store) as view:
         await view.until(lambda: view.syncer.in_sync, "snapshot")
         await see(view, store, "a")

@@ -43,7 +43,7 @@ class Selector(selectors.BaseSelector):
     """Waits for simulated descriptors, and for real ones (unix sockets inside this process).
 
     `readable`: which of these simulated descriptors are, by their owners. `stirred`: since the last
-    look in vain somebody wrote to a real one, so that a look may find something.
+    look in vain another thread wrote to a real one, so that a look may find something.
     """
 
     def __init__(

@@ -73,7 +73,7 @@ def test_no_seed_fails() -> None:
 
 
 def test_one_seed_gives_one_trace() -> None:
-    """Byte for byte: the digest of all lines, as if on two machines, whatever ran before it."""
+    """Byte for byte: the digest of all lines, on two machines, after any other seed."""
     first = simulate("--seeds", "12", "--first", "7000")["digests"]
     there = simulate("--seeds", "8", "--first", "7004", "--jobs", "1", place=elsewhere())
     alone = simulate("--seeds", "1", "--first", "7011", "--cold")

@@ -333,7 +333,7 @@ class ApiRefused(Exception):
 
 
 def _compared(rule: Mapping[str, Any]) -> dict[str, set[str]]:
-    """A rule of RBAC, whatever the order of its words."""
+    """A rule of RBAC, with its words in any order."""
     parts = ("verbs", "apiGroups", "resources", "resourceNames")
     return {part: set(rule.get(part) or ()) for part in parts}
 

@@ -161,7 +161,7 @@ class Line(Wire[Stream]):
         self._look = self._loop.call_at(due, self._look_after)
 
     def _ask(self) -> None:
-        """Ask the peer for a sign of life: whatever comes is one, a refusal too."""
+        """Ask the peer for a sign of life: any answer is one, a refusal too."""
         if self.question is not None and self.ready:
             headers, message = self.question
             self.begin(headers, Stream.of(self, message))
