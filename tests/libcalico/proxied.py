@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from libcalico.apiconfig import DatastoreConfig
+from libcalico.datastore.etcd.proxy.proxies import ranked
 from libcalico.datastore.etcd.proxy.reading import Reader
 from libcalico.datastore.etcd.proxy.way import Way
 from libcalico.datastore.etcd.store import EtcdDatastore
@@ -31,6 +33,15 @@ async def opened(config: DatastoreConfig, node: str = NODE) -> AsyncIterator[Etc
 
 def through(server: Etcd, pair: list[GrpcProxy]) -> DatastoreConfig:
     return replace(server.config(), read_endpoints=",".join(one.endpoint for one in pair))
+
+
+def preferring(proxy: GrpcProxy, pair: list[GrpcProxy], count: int) -> list[str]:
+    """Names of nodes that prefer a proxy of these. The ports, and so the ranks, differ each run."""
+    endpoints = [one.endpoint for one in pair]
+    names = (f"node{number}" for number in itertools.count())
+    return list(
+        itertools.islice((n for n in names if ranked(n, endpoints)[0] == proxy.endpoint), count)
+    )
 
 
 def way_of(store: EtcdDatastore) -> Way:
