@@ -6,6 +6,8 @@ The two inner ends are joined by a program instead of a bridge. A veth interface
 checksums, inside tunnels too, and merely notes that one is to be filled in; packet sockets carry
 that note across (PACKET_VNET_HDR, packet(7)). Where it is about what a VXLAN packet from the near
 end carries, it is thrown away, and the packet goes on as it is: so does a broken network card.
+One packet of 65,535 would be right nonetheless, for its bytes happen to sum up: that one is made
+wrong, so that the cable never tells the truth by chance.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from linux.tcp_probe import checksum
 from tests.support.netns import Namespace, network_namespace
 
 SOL_PACKET, PACKET_VNET_HDR, ETH_P_ALL = 263, 15, 3
@@ -83,7 +86,7 @@ class Cable:
             if address[2] == PACKET_OUTGOING:
                 return
             if source is self._near and not self.honest and _left_out_inside(data):
-                data = bytes(NOTE) + data[NOTE:]
+                data = as_a_lie(data)
                 self.lies += 1
             target.send(data)
         except OSError as error:
@@ -102,6 +105,21 @@ def _left_out_inside(data: bytes) -> bool:
         return False
     start: int = struct.unpack_from("=H", note, 6)[0]
     return bool(note[0] & NEEDS_CHECKSUM) and start > 14 + header
+
+
+def as_a_lie(data: bytes) -> bytes:
+    """The packet without its note, and with a checksum that is wrong. Pure.
+
+    What stands in the field is the sum of the pseudo header: that much the kernel fills in.
+    """
+    start, offset = struct.unpack_from("=HH", data, 6)
+    frame = bytearray(data[NOTE:])
+    part = bytes(frame[start:])
+    right = checksum(part + bytes(len(part) % 2))
+    stands: int = struct.unpack_from("!H", part, offset)[0]
+    if (stands - right) % 0xFFFF == 0:  # in this arithmetic 0 and 0xFFFF are one number
+        frame[start + offset + 1] ^= 1
+    return bytes(NOTE) + bytes(frame)
 
 
 def _open_both() -> tuple[socket.socket, socket.socket]:

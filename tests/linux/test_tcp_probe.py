@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 
 from linux.errors import KernelError
 from linux.tcp_probe import Target, answered, answered_complete, answers, checksum, segment
-from tests.felix.lying_cable import Cable, lying_cable
+from tests.felix.lying_cable import NEEDS_CHECKSUM, NOTE, Cable, as_a_lie, lying_cable
 from tests.support.netns import Namespace, network_namespace
 from tests.support.patience import HANG
 
@@ -107,6 +109,31 @@ def test_nobody_there_is_no_answer_and_an_address_that_is_not_ours_an_error(
     ):
         with pytest.raises(KernelError, match="open a socket on"):
             ask(here, wrong)
+
+
+def left_out(number: int) -> tuple[bytes, bool]:
+    """A SYN of this number with its note, as it goes to a card, and whether it is right as it is.
+
+    The start of the checksum's part counts from the frame's; here the frame is the segment alone.
+    """
+    to = target(4)
+    whole = segment(to, 40000, number)
+    pseudo = to.source.packed + to.address.packed + struct.pack("!I", len(whole)) + b"\0\0\0\6"
+    stands = struct.pack("!H", ~checksum(pseudo) & 0xFFFF)
+    note = struct.pack("=BBHHHH", NEEDS_CHECKSUM, 0, 0, 0, 0, 16)
+    assert len(note) == NOTE
+    return note + whole[:16] + stands + whole[18:], stands == whole[16:18]
+
+
+def test_a_lie_is_never_right_by_chance() -> None:
+    """A card that leaves the checksum out is right once in 65,535 segments."""
+    right = next(number for number in itertools.count() if left_out(number)[1])
+    for number in (right, right + 1):
+        data, is_right = left_out(number)
+        told = as_a_lie(data)
+        assert told[:NOTE] == bytes(NOTE)
+        assert (told[NOTE:] == data[NOTE:]) is not is_right
+        assert told[NOTE + 16 :][:2] != segment(target(4), 40000, number)[16:18]
 
 
 @given(st.binary(min_size=2, max_size=64).filter(lambda data: len(data) % 2 == 0))
