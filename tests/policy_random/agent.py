@@ -11,6 +11,7 @@ and `udp:PORT` to listen on and `raw:NUMBER` for an IP protocol without ports.
 """
 
 import contextlib
+import itertools
 import json
 import os
 import select
@@ -25,6 +26,7 @@ from typing import Any
 ICMP, ICMPV6, TCP, UDP = 1, 58, 6, 17
 LINGER_RESET = struct.pack("ii", 1, 0)
 FAMILY = {4: socket.AF_INET, 6: socket.AF_INET6}
+ROUNDS = itertools.count(int.from_bytes(os.urandom(2), "big"))
 
 
 def version_of(address: str) -> int:
@@ -119,8 +121,8 @@ class Round:
         self.poll = select.epoll()
         self.sockets: dict[int, tuple[socket.socket, int, int]] = {}
         self.shared: dict[tuple[int, int], socket.socket] = {}
-        # Answers to the round before must not count: every round has its own number.
-        self.round = os.urandom(2)
+        # Answers to the rounds before must not count, nor those to an agent before this one.
+        self.round = struct.pack("!H", next(ROUNDS) % (1 << 16))
 
     def send(self, probe: list[Any]) -> None:
         """Send one probe."""
