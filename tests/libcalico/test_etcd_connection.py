@@ -18,7 +18,7 @@ from libcalico.datastore.etcd.failures import UNREADABLE
 from libcalico.datastore.interface import ABSENT, Datastore, Put, Selection
 from libcalico.errors import DatastoreUnavailable
 from libcalico.model import Handle, HandleKey
-from tests.support.etcd import CALL, Etcd
+from tests.support.etcd import CALL, Etcd, begin_with, first_asked
 from tests.support.one_round import one_round as one_round
 from tests.support.patience import HANG
 
@@ -79,17 +79,6 @@ async def connected(*endpoints: str, **more: str) -> AsyncIterator[Datastore]:
         await store.close()
 
 
-def first(store: Datastore) -> str:
-    """The endpoint that is asked first."""
-    its = store._connection  # type: ignore[attr-defined]
-    return str(its._all()[its._first].endpoint)
-
-
-def begin_with(store: Datastore, endpoint: str) -> None:
-    its = store._connection  # type: ignore[attr-defined]
-    (its._first,) = (i for i, link in enumerate(its._all()) if link.endpoint == endpoint)
-
-
 READS: dict[str, Callable[[Datastore], Awaitable[object]]] = {
     "get": lambda store: store.get(KEY),
     "list": lambda store: store.list(Selection("Handle")),
@@ -115,7 +104,7 @@ async def test_a_read_goes_on_with_another_endpoint(garbler: Garbler, etcd: Etcd
         begin_with(store, garbler.endpoint)
         assert await store.get(KEY) is None
         assert garbler.calls["Txn"] == 1
-        assert first(store) == etcd.endpoint
+        assert first_asked(store) == etcd.endpoint
 
 
 async def test_a_write_without_a_readable_answer_is_in_doubt_and_sent_once(
@@ -127,7 +116,7 @@ async def test_a_write_without_a_readable_answer_is_in_doubt_and_sent_once(
             await store.commit([Put(KEY, Handle({}))])
         assert f"{garbler.endpoint} ({UNREADABLE})" in str(problem.value)
         assert garbler.calls["Txn"] == 1
-        assert first(store) == etcd.endpoint
+        assert first_asked(store) == etcd.endpoint
         assert await store.get(KEY) is None
 
 

@@ -41,7 +41,7 @@ from libcalico.model import (
     WorkloadEndpointSpec,
 )
 from tests.support.certificates import make_certificates
-from tests.support.etcd import CALL, Etcd, answering, free_ports
+from tests.support.etcd import CALL, Etcd, answering, begin_with, free_ports
 from tests.support.patience import HANG
 
 pytestmark = pytest.mark.asyncio
@@ -235,6 +235,7 @@ async def test_one_dead_endpoint_of_several_costs_nothing_visible(etcd: Etcd) ->
     )
     store = await connect(config)
     try:
+        begin_with(store, dead)
         await store.commit([Put(NODE, node(), ABSENT)])
         assert await store.get(NODE) is not None
     finally:
@@ -250,6 +251,7 @@ async def test_a_hung_endpoint_is_left_for_another(etcd: Etcd, private_etcd: Etc
     store = await connect(config)
     try:
         await answering(store)
+        begin_with(store, private_etcd.endpoint)
         private_etcd.pause()
         # These two are no cluster: the other one is taken for a store that was put back (ETCD-4).
         with contextlib.suppress(Replaced):

@@ -268,6 +268,18 @@ async def answering(store: Datastore) -> None:
         await asyncio.sleep(0.02)
 
 
+def first_asked(store: Datastore) -> str:
+    """The endpoint that a store asks first, drawn by lot where none answered yet."""
+    its = store._connection  # type: ignore[attr-defined]
+    return str(its._all()[its._first].endpoint)
+
+
+def begin_with(store: Datastore, endpoint: str) -> None:
+    """Have a store ask this one of its endpoints first."""
+    its = store._connection  # type: ignore[attr-defined]
+    (its._first,) = (i for i, link in enumerate(its._all()) if link.endpoint == endpoint)
+
+
 def make_cluster(folder: Path, size: int = 3, extra: Sequence[str] = ()) -> list[Etcd]:
     """The members of one cluster, started; the caller stops each."""
     made = [Etcd(folder / f"m{number}", extra) for number in range(size)]
