@@ -52,8 +52,8 @@ class Pod:
 
 def reaches(space: Namespace, address: str, count: int = 1, wait: float = 1.0) -> bool:
     """Whether a ping from a namespace is answered."""
-    command = space.command("ping", "-n", "-c", str(count), "-W", str(wait), "-i", "0.2", address)
-    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    words = ("ping", "-n", "-c", str(count), "-W", str(wait), "-i", "0.2", address)
+    return space.done(*words).returncode == 0
 
 
 @dataclass
@@ -267,28 +267,29 @@ class World:
     def wire(self, interface: str, address: str, address6: str = "") -> Pod:
         """A namespace wired as a pod, without an endpoint in the datastore."""
         space = self.stack.enter_context(network_namespace("pod"))
-        node = self.node
-        node.run(
-            *f"ip link add {interface} address ee:ee:ee:ee:ee:ee type veth".split(),
-            *f"peer name eth0 netns {space.name}".split(),
+        self.node.ip(
+            f"link add {interface} address ee:ee:ee:ee:ee:ee type veth "
+            f"peer name eth0 netns {space.name}",
+            f"link set {interface} up",
         )
-        node.run("ip", "link", "set", interface, "up")
-        for name in ("proxy_arp", "forwarding", "route_localnet"):
-            node.run("sysctl", "-qw", f"net.ipv4.conf.{interface}.{name}=1")
-        node.run("sysctl", "-qw", f"net.ipv4.neigh.{interface}.proxy_delay=0")
-        node.run("sysctl", "-qw", f"net.ipv6.conf.{interface}.forwarding=1")
-        for arguments in (
-            "ip link set eth0 up",
-            f"ip addr add {address}/32 dev eth0",
-            "ip route add 169.254.1.1 dev eth0 scope link",
-            "ip route add default via 169.254.1.1 dev eth0",
-            "ip neigh replace 169.254.1.1 dev eth0 lladdr ee:ee:ee:ee:ee:ee nud permanent",
-        ):
-            space.run(*arguments.split())
+        here = f"net.ipv4.conf.{interface}"
+        self.node.run(
+            *f"sysctl -qw {here}.proxy_arp=1 {here}.forwarding=1 {here}.route_localnet=1".split(),
+            f"net.ipv4.neigh.{interface}.proxy_delay=0",
+            f"net.ipv6.conf.{interface}.forwarding=1",
+        )
+        space.ip(
+            "link set eth0 up",
+            f"addr add {address}/32 dev eth0",
+            "route add 169.254.1.1 dev eth0 scope link",
+            "route add default via 169.254.1.1 dev eth0",
+            "neigh replace 169.254.1.1 dev eth0 lladdr ee:ee:ee:ee:ee:ee nud permanent",
+        )
         if address6:
-            space.run("ip", "addr", "add", f"{address6}/128", "dev", "eth0", "nodad")
-            space.run("ip", "route", "add", "default", "via", "fe80::ecee:eeff:feee:eeee",
-                      "dev", "eth0")  # fmt: skip
+            space.ip(
+                f"addr add {address6}/128 dev eth0 nodad",
+                "route add default via fe80::ecee:eeff:feee:eeee dev eth0",
+            )
         pod = Pod(space, interface, address, address6)
         self.pods.append(pod)
         return pod
@@ -364,17 +365,20 @@ def make_world(folder: Path) -> Iterator[World]:
     with ExitStack() as stack:
         node = stack.enter_context(network_namespace("node"))
         outside = stack.enter_context(network_namespace("out"))
-        node.run(*f"ip link add eth0 type veth peer name eth0 netns {outside.name}".split())
-        for space, commands in (
-            (node, ("ip addr add 10.99.7.1/24 dev eth0", "ip link set eth0 up",
-                    "ip addr add 2001:db8:7::1/64 dev eth0 nodad",
-                    "ip route add default via 10.99.7.2")),
-            (outside, ("ip addr add 10.99.7.2/24 dev eth0", "ip addr add 203.0.113.9/32 dev lo",
-                       "ip addr add 2001:db8:7::2/64 dev eth0 nodad",
-                       "ip link set eth0 up", "ip route add 10.65.0.0/16 via 10.99.7.1")),
-        ):  # fmt: skip
-            for command in commands:
-                space.run(*command.split())
+        node.ip(
+            f"link add eth0 type veth peer name eth0 netns {outside.name}",
+            "addr add 10.99.7.1/24 dev eth0",
+            "link set eth0 up",
+            "addr add 2001:db8:7::1/64 dev eth0 nodad",
+            "route add default via 10.99.7.2",
+        )
+        outside.ip(
+            "addr add 10.99.7.2/24 dev eth0",
+            "addr add 203.0.113.9/32 dev lo",
+            "addr add 2001:db8:7::2/64 dev eth0 nodad",
+            "link set eth0 up",
+            "route add 10.65.0.0/16 via 10.99.7.1",
+        )
         (folder / "run").mkdir()
         with node.entered():
             etcd = Etcd(folder / "etcd")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
@@ -22,6 +23,9 @@ from linux import netns
 T = TypeVar("T")
 
 _numbers = itertools.count(1)
+
+# `ip netns exec` mounts /sys anew, which takes longer than these do; none of them looks there.
+_BLIND_TO_SYS = re.compile(r"ip|ipset|nft|ping|sysctl|conntrack|ip6?tables(-\w+)*")
 
 
 @dataclass
@@ -38,15 +42,35 @@ class Namespace:
 
     def run(self, *arguments: str, check: bool = True, input: str | None = None) -> str:
         """Runs a program inside and returns its standard output; a failure shows both outputs."""
-        done = subprocess.run(
-            self.command(*arguments), capture_output=True, text=True, input=input, check=False
-        )
+        done = self.done(*arguments, input=input)
         if check and done.returncode:
             raise AssertionError(
                 f"{' '.join(arguments)} in {self.name}: status {done.returncode}\n"
                 f"{done.stdout}{done.stderr}"
             )
         return done.stdout
+
+    def ip(self, *lines: str, check: bool = True) -> None:
+        """Runs lines of ip(8), such as `link set lo up`, in one process; ends at a failure."""
+        self.run("ip", "-batch", "-", input="\n".join(lines) + "\n", check=check)
+
+    def done(self, *arguments: str, input: str | None = None) -> subprocess.CompletedProcess[str]:
+        """What a program inside gave, however it ended."""
+        words, pipe = list(arguments), subprocess.PIPE
+
+        def start() -> subprocess.Popen[str]:
+            return subprocess.Popen(
+                words, stdin=None if input is None else pipe, stdout=pipe, stderr=pipe, text=True
+            )
+
+        if _BLIND_TO_SYS.fullmatch(arguments[0]):
+            process = netns.run_in(self.fd, start)
+        else:
+            words = self.command(*arguments)
+            process = start()
+        with process:
+            output, errors = process.communicate(input)
+        return subprocess.CompletedProcess(words, process.returncode, output, errors)
 
     def popen(self, *arguments: str, **options: object) -> subprocess.Popen[str]:
         """Starts a program inside; the caller ends it."""
