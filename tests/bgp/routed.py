@@ -16,10 +16,10 @@ from pathlib import Path
 
 from felix import ROUTE_PROTOCOL
 from tests.bgp.world import ROUTER, Node, World
+from tests.felix.launch import launched
 from tests.support.netns import Namespace
 from tests.support.patience import HANG, patient, wait_for
 
-LAUNCH = Path(__file__).parent.parent / "felix" / "launch.py"
 OURS = str(ROUTE_PROTOCOL)
 PORT = 9000
 INTERVAL = 0.01
@@ -47,8 +47,7 @@ class Felix:
             "no_proxy": "*",
         }
         command = self.node.space.command(
-            *(sys.executable, str(LAUNCH), str(self.node.run)),
-            *(sys.executable, "-m", "felix.main"),
+            *launched(self.node.run, sys.executable, "-m", "felix.main")
         )
         with self.node.log.with_name(f"{self.node.name}-felix.log").open("ab") as log:
             self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)

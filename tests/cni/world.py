@@ -23,7 +23,6 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
-import tests.felix
 from cni.node.daemon_context import Settings
 from cni.server.daemon import Daemon
 from libcalico.clusterinfo import ensure_initialized
@@ -35,6 +34,7 @@ from libcalico.local.node_api import Await, Hello, InForce, Offer, Retract, Unre
 from libcalico.model import IPPool, IPPoolSpec, Metadata, Node, ResourceKey
 from libcalico.model.resources.node import NodeBGPSpec, NodeSpec
 from tests.cni.executable import BUILDS, Done
+from tests.felix.launch import launched
 from tests.support import stopping
 from tests.support.etcd import Etcd
 from tests.support.netns import Namespace, network_namespace
@@ -273,12 +273,9 @@ def start_felix(node: World, **settings: str) -> Felix:
     """Starts it in the node, with a /run of its own; `settings` are environment variables."""
     run = node.folder / "run"
     run.mkdir(exist_ok=True)
-    launch = Path(tests.felix.__file__).with_name("launch.py")
     with (node.folder / "felix.log").open("ab") as log:
         process = subprocess.Popen(
-            node.space.command(
-                sys.executable, str(launch), str(run), sys.executable, "-m", "felix.main"
-            ),
+            node.space.command(*launched(run, sys.executable, "-m", "felix.main")),
             env={
                 "PATH": os.environ["PATH"],
                 "NODENAME": NODE,

@@ -8,11 +8,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from queue import Queue
 from threading import Thread
 from typing import Any
 
+from tests.felix.launch import launched
 from tests.felix.world import World
 from tests.support.patience import HANG
 
@@ -20,9 +20,8 @@ FLOW = ("source", "destination", "protocol", "source_port", "destination_port")
 
 
 def _command(world: World, arguments: tuple[str, ...]) -> tuple[list[str], dict[str, str]]:
-    launch = str(Path(__file__).with_name("launch.py"))
     program = (sys.executable, "-m", "calicoctl.main", *arguments)
-    command = world.node.command(sys.executable, launch, str(world.folder / "run"), *program)
+    command = world.node.command(*launched(world.folder / "run", *program))
     environment = {
         "PATH": os.environ["PATH"],
         "DATASTORE_TYPE": "etcdv3",

@@ -1,19 +1,23 @@
-"""Start a program with a private /run and /var/lib: `launch.py RUN_DIRECTORY PROGRAM ARGUMENT...`.
+"""Words that start a program with a private /run and /var/lib, in a network namespace's `command`.
 
-/var/lib is the directory `var-lib` of /run. Run below `ip netns exec`, which has given this
-process a mount namespace of its own.
+/var/lib is the directory `var-lib` of /run. `ip netns exec` has given the process a mount namespace
+of its own. A shell does it: an interpreter of Python takes longer than all the mounts.
 """
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+from pathlib import Path
 
-if __name__ == "__main__":
-    lib = os.path.join(sys.argv[1], "var-lib")
-    os.makedirs(lib, exist_ok=True)
-    subprocess.run(["mount", "--make-rprivate", "/"], check=True)
-    subprocess.run(["mount", "--bind", lib, "/var/lib"], check=True)
-    subprocess.run(["mount", "--bind", sys.argv[1], "/run"], check=True)
-    os.execvp(sys.argv[2], sys.argv[2:])
+_SCRIPT = """set -e
+mkdir -p "$1/var-lib"
+mount --make-rprivate /
+mount --bind "$1/var-lib" /var/lib
+mount --bind "$1" /run
+shift
+exec "$@"
+"""
+
+
+def launched(run: Path, *program: str) -> list[str]:
+    """The words for a program whose /run is this directory."""
+    return ["sh", "-c", _SCRIPT, "launch", str(run), *program]

@@ -22,6 +22,7 @@ from typing import TypeVar
 import msgspec
 
 from tests.felix.in_kernel import InKernel
+from tests.felix.launch import launched
 from tests.support.etcd import Etcd
 from tests.support.netns import Namespace, network_namespace
 from tests.support.patience import HANG, wait_for
@@ -98,12 +99,7 @@ class World:
         with (self.folder / "felix.log").open("a") as log:
             self.process = subprocess.Popen(
                 self.node.command(
-                    sys.executable,
-                    str(Path(__file__).with_name("launch.py")),
-                    str(self.folder / "run"),
-                    sys.executable,
-                    "-m",
-                    *self.program,
+                    *launched(self.folder / "run", sys.executable, "-m", *self.program),
                 ),
                 env=environment,
                 stdout=log,

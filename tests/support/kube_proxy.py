@@ -11,16 +11,15 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.felix.launch import launched
 from tests.k8s.binaries import folder as binaries
 from tests.support.apiserver import ADMIN, ApiServer
 from tests.support.netns import Namespace
 
-LAUNCH = Path(__file__).parent.parent / "felix" / "launch.py"
 TOOLS = tuple(
     f"{family}tables{verb}" for family in ("ip", "ip6") for verb in ("", "-save", "-restore")
 )
@@ -84,7 +83,7 @@ class KubeProxy:
         config = self.folder / "config"
         config.write_text(json.dumps(self._config(mode)))
         program = str(binaries() / "kube-proxy")
-        command = [sys.executable, str(LAUNCH), str(self.run), program, f"--config={config}"]
+        command = launched(self.run, program, f"--config={config}")
         with (self.folder / "log").open("a") as log:
             self._process = self.space.popen(
                 *command, stdout=log, stderr=log,
