@@ -11,7 +11,6 @@ import itertools
 import os
 import re
 import subprocess
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -94,23 +93,8 @@ class Namespace:
             os.close(home)
 
     def call(self, function: Callable[[], T]) -> T:
-        """Runs a function in a thread of its own inside, and returns its result."""
-        outcome: list[T] = []
-        failure: list[BaseException] = []
-
-        def body() -> None:
-            try:
-                with self.entered():
-                    outcome.append(function())
-            except BaseException as error:
-                failure.append(error)
-
-        thread = threading.Thread(target=body)
-        thread.start()
-        thread.join()
-        if failure:
-            raise failure[0]
-        return outcome[0]
+        """Runs a function with the calling thread inside, and returns its result."""
+        return netns.run_in(self.fd, function)
 
 
 @contextmanager
