@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import json
 import subprocess
-import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tests.felix.in_kernel import mode
-from tests.felix.talk import ping, tcp, udp
+from tests.felix.talk import at_once, ping, tcp, udp
 from tests.felix.world import Pod, World, make_world
 from tests.support.patience import wait_for
 
@@ -47,15 +45,7 @@ class Stage:
 
     def through(self, *probes: str) -> set[str]:
         """Which of these come through: `who family what`, such as `client 4 tcp 80`."""
-        # Datagrams to one port go to one listener: those take turns.
-        turns: dict[str, threading.Lock] = {p.partition(" ")[2]: threading.Lock() for p in probes}
-
-        def one(probe: str) -> bool:
-            with turns[probe.partition(" ")[2]] if "udp" in probe else nullcontext():
-                return self._probe(probe)
-
-        with ThreadPoolExecutor(len(probes)) as pool:
-            return {p for p, passed in zip(probes, pool.map(one, probes), strict=True) if passed}
+        return at_once(probes, self._probe)
 
     def _probe(self, probe: str) -> bool:
         who, family, what, *numbers = probe.split()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import socket
-from contextlib import ExitStack
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, nullcontext
 
 from tests.felix.world import Pod
 
@@ -59,6 +62,19 @@ def udp(client: Pod, server: Pod, port: int, family: int = 4, *, wait: float | N
 def ping(client: Pod, server: Pod, family: int = 4) -> bool:
     """Whether an echo request is answered."""
     return client.reaches(server.address if family == 4 else server.address6, wait=PATIENCE)
+
+
+def at_once(probes: Sequence[str], passes: Callable[[str], bool]) -> set[str]:
+    """Which of these come through, all tried at one time: `who ... udp port` and the like."""
+    # Datagrams to one port go to one listener: those take turns.
+    turns: dict[str, threading.Lock] = {p.partition(" ")[2]: threading.Lock() for p in probes}
+
+    def one(probe: str) -> bool:
+        with turns[probe.partition(" ")[2]] if "udp" in probe else nullcontext():
+            return passes(probe)
+
+    with ThreadPoolExecutor(max(1, len(probes))) as pool:
+        return {p for p, passed in zip(probes, pool.map(one, probes), strict=True) if passed}
 
 
 def _bound(family: int, kind: int, address: str, port: int) -> socket.socket:

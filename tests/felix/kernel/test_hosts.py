@@ -54,17 +54,18 @@ class Site:
     def comes_to(self, passes: str, fails: str, within: float = 8.0) -> None:
         """Within some seconds the first probes come through and the second do not."""
         good, bad = ([p.strip() for p in text.split(",") if p.strip()] for text in (passes, fails))
-        last: dict[str, bool] = {}
+        last: set[str] = set()
 
         def right() -> bool:
-            last.update({probe: self.open(probe) for probe in (*good, *bad)})
-            return all(last[p] for p in good) and not any(last[p] for p in bad)
+            nonlocal last
+            last = talk.at_once((*good, *bad), self.open)
+            return last == set(good)
 
         try:
             wait_for(right, limit=within)
         except AssertionError:
-            wrong = [p for p in good if not last[p]], [p for p in bad if last[p]]
-            raise AssertionError(f"missing {wrong[0]}, leaked {wrong[1]}") from None
+            missing, leaked = sorted(set(good) - last), sorted(last - set(good))
+            raise AssertionError(f"missing {missing}, leaked {leaked}") from None
 
 
 @pytest.fixture(scope="module", params=["nft", "legacy", "nftables"])
