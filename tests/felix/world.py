@@ -50,11 +50,24 @@ class Pod:
         """Whether a ping is answered."""
         return reaches(self.space, address, count, wait)
 
+    def until_reached(self, address: str, what: object = "") -> None:
+        """Until a ping is answered."""
+        until_reached(self.space, address, what)
+
 
 def reaches(space: Namespace, address: str, count: int = 1, wait: float = 1.0) -> bool:
     """Whether a ping from a namespace is answered."""
     words = ("ping", "-n", "-c", str(count), "-W", str(wait), "-i", "0.2", address)
     return space.done(*words).returncode == 0
+
+
+def until_reached(space: Namespace, address: str, what: object = "") -> None:
+    """Until a ping from a namespace is answered: one goes each 0.1 s.
+
+    Each 2 s they are another flow, for a flow that was let through is not translated later.
+    """
+    words = ("ping", "-n", "-c", "1", "-i", "0.1", "-w", "2", address)
+    wait_for(lambda: space.done(*words).returncode == 0, what or f"{address} answers")
 
 
 @dataclass

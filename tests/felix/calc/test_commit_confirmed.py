@@ -13,7 +13,7 @@ from libcalico import commit_confirmed
 from libcalico.model import ResourceKey
 from libcalico.model.codec import encode_value, resource_from_tree
 from tests.felix.stage import conditions_of
-from tests.felix.world import NODE, RESOURCES, World, reaches
+from tests.felix.world import NODE, RESOURCES, World, reaches, until_reached
 from tests.support.patience import HANG, wait_for
 
 START = datetime(2026, 8, 22, 10, 0, 0, tzinfo=UTC)
@@ -127,7 +127,7 @@ def test_a_node_that_is_cut_off_comes_back_by_itself(bare_world: World) -> None:
     world.put("hostendpoints", "host", "HostEndpoint", spec)
     world.start_felix()
     world.wait_ready()
-    wait_for(lambda: reaches(world.outside, "10.99.7.1"))
+    until_reached(world.outside, "10.99.7.1")
     tree = {
         "kind": "GlobalNetworkPolicy",
         "apiVersion": "projectcalico.org/v3",
@@ -149,7 +149,7 @@ def test_a_node_that_is_cut_off_comes_back_by_itself(bare_world: World) -> None:
 
     # A busy machine may need longer than the first lasts.
     assert any(shuts(seconds) for seconds in (8, 32, HANG))
-    wait_for(lambda: reaches(world.outside, "10.99.7.1", wait=0.3))
+    until_reached(world.outside, "10.99.7.1")
     wait_for(lambda: "taken back" in world.log())
     wait_for(lambda: "was not confirmed" in str(conditions_of(world, "closed")))
     # It was never written: the datastore still has the version that does not count.

@@ -90,7 +90,7 @@ def test_a_broken_offload_is_found_switched_off_and_named(running: tuple[World, 
     world, cable = running
     cable.honest = False
     pod = world.pods[0]
-    wait_for(lambda: pod.reaches("10.65.1.1"), "pings hide it")
+    pod.until_reached("10.65.1.1", "pings hide it")
     wait_for(lambda: not switched_on(world))
     wait_for(lambda: any(TOLD in told for told in conditions_of(world, f"Node({NODE})")))
     assert cable.lies > 0
@@ -113,7 +113,7 @@ def test_a_sound_offload_stays_on_and_is_not_tested_again(running: tuple[World, 
     assert switched_on(world)
     assert not conditions_of(world, f"Node({NODE})")
     cable.honest, before = False, cable.lies
-    wait_for(lambda: world.pods[0].reaches("10.65.1.1"))
+    world.pods[0].until_reached("10.65.1.1")
     assert cable.lies == before, "nothing more was sent"
     assert switched_on(world)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Iterator
-from functools import partial
 
 import pytest
 
@@ -41,12 +40,9 @@ def world(
             pod = world.add_pod(name, f"cali0{name}", f"10.65.0.{number}", f"fd65::{number}")
         world.outside.run("ip", "route", "add", "fd65::/48", "via", "2001:db8:7::1")
         for pod in world.pods:
-            wait_for(partial(reach_outside, pod))
+            pod.until_reached(OUTSIDE)
+            pod.until_reached(OUTSIDE6)
         yield world
-
-
-def reach_outside(pod: Pod) -> bool:
-    return pod.reaches(OUTSIDE) and pod.reaches(OUTSIDE6)
 
 
 def passes(world: World, pod: Pod, packet: bytes, mark: bytes, within: float = 0.4) -> bool:

@@ -14,7 +14,7 @@ import pytest
 
 from tests.felix.in_kernel import mode
 from tests.felix.stage import conditions_of
-from tests.felix.world import NODE, Pod, World, make_world, reaches
+from tests.felix.world import NODE, Pod, World, make_world, reaches, until_reached
 from tests.support.patience import HANG, wait_for
 
 FLOATING, FLOATING6 = "192.0.2.60", "2001:db8:5::60"
@@ -58,12 +58,12 @@ def test_a_floating_address_leads_to_its_pod_where_it_is_allowed(world: World) -
     b.space.run("sysctl", "-qw", "net.ipv4.icmp_echo_ignore_all=1")
     world.put_endpoint("a", a, ipNATs=translated(a))
     wait_for(lambda: any("floatingIPs" in text for text in conditions_of(world, "Workload")))
-    wait_for(lambda: reaches(world.outside, a.address))
-    assert not reaches(world.outside, FLOATING), "felix has the last word"
+    until_reached(world.outside, a.address)
+    assert not reaches(world.outside, FLOATING, wait=0.3), "felix has the last word"
     allow(world, "Enabled")
     for address in (FLOATING, FLOATING6):
         for space in (world.outside, b.space, a.space, world.node):
-            wait_for(partial(reaches, space, address))
+            wait_for(partial(reaches, space, address, wait=0.3))
     wait_for(lambda: not conditions_of(world, "Workload"))
 
     # Of two that want one address the first by name has it; the other is named.
@@ -72,13 +72,13 @@ def test_a_floating_address_leads_to_its_pod_where_it_is_allowed(world: World) -
     assert reaches(world.outside, FLOATING, wait=HANG)
 
     world.put_endpoint("a", a, ipNATs=[{"internalIP": a.address, "externalIP": b.address}])
-    wait_for(lambda: not reaches(world.outside, FLOATING))
+    wait_for(lambda: not reaches(world.outside, FLOATING, wait=0.3))
     taken = f"{b.address} leads to another"
     wait_for(lambda: any(taken in c for c in conditions_of(world, "Workload")))
     b.space.run("sysctl", "-qw", "net.ipv4.icmp_echo_ignore_all=0")
-    wait_for(lambda: reaches(world.outside, FLOATING))
+    wait_for(lambda: reaches(world.outside, FLOATING, wait=0.3))
     allow(world, "Disabled")
-    wait_for(lambda: not reaches(world.outside, FLOATING))
+    wait_for(lambda: not reaches(world.outside, FLOATING, wait=0.3))
     assert reaches(world.outside, b.address, wait=HANG)
     world.put_endpoint("b", b)
 
@@ -89,6 +89,6 @@ def test_an_endpoint_cannot_have_what_is_anothers_translated_to_it(world: World)
     allow(world, "Enabled")
     world.put_endpoint("a", a, ipNATs=[{"internalIP": b.address, "externalIP": FLOATING}])
     wait_for(lambda: conditions_of(world, "Workload"))
-    assert not reaches(world.outside, FLOATING)
+    assert not reaches(world.outside, FLOATING, wait=0.3)
     world.put_endpoint("a", a)
-    wait_for(lambda: reaches(world.outside, a.address))
+    until_reached(world.outside, a.address)

@@ -48,7 +48,7 @@ def test_a_day_beside_kube_proxy_and_docker(bare_world: World, backend: str) -> 
     pod = world.add_pod("a", "cali0a", "10.65.0.1", "fd65::1")
     if backend != "nftables":
         # In a table of its own an accept is no last word: Docker's FORWARD policy is asked too.
-        wait_for(lambda: pod.reaches("203.0.113.9"), "Docker's FORWARD DROP is passed over")
+        pod.until_reached("203.0.113.9", "Docker's FORWARD DROP is passed over")
     wait_for(lambda: world.chain("cali-fw-cali0a"))
     spec = {"selector": "all()", "types": ["Ingress"], "ingress": [allow(protocol="TCP")]}
     world.put("globalnetworkpolicies", "p", "GlobalNetworkPolicy", spec)
@@ -91,7 +91,7 @@ def test_beside_kube_proxy_in_nftables_felix_is_there_too(bare_world: World) -> 
     world.environment["FELIX_NFTABLESMODE"] = "Enabled"
     assert world.kernel.native
     pod = world.add_pod("a", "cali0a", "10.65.0.1", "fd65::1")
-    wait_for(lambda: pod.reaches("203.0.113.9"))
+    pod.until_reached("203.0.113.9")
     spec = {"selector": "all()", "types": ["Ingress"], "ingress": [allow(protocol="TCP")]}
     world.put("globalnetworkpolicies", "p", "GlobalNetworkPolicy", spec)
     wait_for(lambda: world.chain("cali-pi-gnp/p"))

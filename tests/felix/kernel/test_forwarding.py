@@ -38,7 +38,7 @@ def test_pods_reach_each_other_their_node_and_are_reached(world: World) -> None:
     a, b = world.pods[:2]
     assert a.reaches("10.65.0.2", wait=HANG)
     assert b.reaches("10.65.0.1", wait=HANG)
-    wait_for(lambda: a.reaches("fd65::2"), "IPv6 between pods")
+    a.until_reached("fd65::2", "IPv6 between pods")
     assert a.reaches("10.99.7.1", wait=HANG), "a pod reaches its node"
     assert reaches(world.node, "10.65.0.1", wait=HANG), "a node reaches its pod"
     assert reaches(world.outside, "10.65.0.1", wait=HANG), "a routed network reaches the pod"
@@ -63,7 +63,7 @@ def test_an_unknown_interface_gets_nothing_through(world: World) -> None:
         assert not stranger.reaches("10.99.7.1", wait=0.3)
         assert not reaches(world.outside, "10.65.0.30", wait=0.3)
         world.put_endpoint("stranger", stranger)
-        wait_for(lambda: stranger.reaches("10.65.0.1", wait=0.3))
+        stranger.until_reached("10.65.0.1")
     finally:
         world.delete_endpoint("stranger")
         world.node.run("ip", "link", "del", "cali000stranger")
@@ -94,7 +94,7 @@ def test_encapsulated_packets_do_not_leave_a_pod(world: World) -> None:
 @pytest.mark.promise("M-120")
 def test_a_deleted_endpoint_leaves_no_route_and_no_rule(world: World) -> None:
     pod = world.add_pod("gone", "cali00000gone", "10.65.0.40")
-    wait_for(lambda: pod.reaches("10.65.0.1", wait=0.3))
+    pod.until_reached("10.65.0.1")
     world.delete_endpoint("gone")
     wait_for(lambda: not world.route("10.65.0.40/32"))
     wait_for(lambda: not world.chain("cali-fw-cali00000gone"))
@@ -106,7 +106,7 @@ def test_a_deleted_endpoint_leaves_no_route_and_no_rule(world: World) -> None:
 
 def test_a_departed_pods_connections_are_forgotten(world: World) -> None:
     pod = world.add_pod("talks", "cali0000talks", "10.65.0.42")
-    wait_for(lambda: pod.reaches("203.0.113.9", wait=0.3))
+    pod.until_reached("203.0.113.9")
     assert seen_source(world.outside, pod.space, "203.0.113.9")
     assert "src=10.65.0.42" in world.node.run("conntrack", "-L")
     # Of its own: what earlier tests left may have run out, or there was no earlier test.

@@ -13,7 +13,7 @@ import pytest
 
 from tests.felix.in_kernel import mode
 from tests.felix.stage import conditions_of
-from tests.felix.world import make_world, reaches
+from tests.felix.world import make_world, reaches, until_reached
 from tests.support.patience import wait_for
 from tests.tiers import FULL_SIZE
 
@@ -39,7 +39,7 @@ def test_rules_stand_as_long_as_the_link_does(backend: str, tmp_path: Path) -> N
         assert "cali-ipvs-out" in world.chain("cali-OUTPUT")
         late = world.add_pod("b", "cali0b", "10.65.0.2", "fd65::2")
         wait_for(lambda: late.address in world.chain("cali-ipvs-from"), world.log())
-        wait_for(lambda: pod.reaches("10.65.0.2"), "forwarding is as ever")
+        pod.until_reached("10.65.0.2", "forwarding is as ever")
         world.ip("link del kube-ipvs0")
         wait_for(lambda: not world.chain("cali-ipvs-out"), world.log())
         assert world.ready()
@@ -58,7 +58,8 @@ def test_with_a_small_mask_the_node_and_its_pods_are_shut_and_it_is_told(
         other = world.add_pod("b", "cali0b", "10.65.0.2", "fd65::2")
         world.start_felix()
         world.wait_ready(WITHIN)
-        wait_for(lambda: reaches(world.node, "10.65.0.1") and pod.reaches("10.65.0.2"))
+        until_reached(world.node, "10.65.0.1")
+        pod.until_reached("10.65.0.2")
         settings = "FelixConfiguration(default)"
         assert not conditions_of(world, settings)
         world.ip("link add kube-ipvs0 type bridge")
@@ -70,7 +71,8 @@ def test_with_a_small_mask_the_node_and_its_pods_are_shut_and_it_is_told(
         wait_for(lambda: not reaches(world.node, "10.65.0.1", wait=0.3))
         wait_for(lambda: not reaches(world.node, "fd65::1", wait=0.3))
         assert not pod.reaches("10.99.7.1", wait=0.3)
-        wait_for(lambda: pod.reaches("10.65.0.2") and other.reaches("fd65::1"))
+        pod.until_reached("10.65.0.2")
+        other.until_reached("fd65::1")
         world.ip("link del kube-ipvs0")
-        wait_for(lambda: reaches(world.node, "10.65.0.1"), world.log())
+        until_reached(world.node, "10.65.0.1", world.log)
         wait_for(lambda: not conditions_of(world, settings))

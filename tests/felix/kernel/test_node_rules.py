@@ -33,7 +33,7 @@ def world(
         world.start_felix()
         world.wait_ready()
         pod = world.add_pod("a", "cali0a", "10.65.0.1", "fd65::1")
-        wait_for(lambda: pod.reaches(FAR))
+        pod.until_reached(FAR)
         yield world
 
 
@@ -102,7 +102,7 @@ def test_denied_may_be_told_the_sender(world: World) -> None:
         wait_for(lambda: answer(pod, FAR) == "silence")
     finally:
         world.put_endpoint("a", pod)
-    wait_for(lambda: pod.reaches(FAR, wait=0.3))
+    pod.until_reached(FAR)
 
 
 def test_the_source_of_outgoing_nat_is_as_configured(world: World) -> None:
@@ -205,7 +205,7 @@ def test_another_size_of_sets_applies_to_sets_in_use(world: World) -> None:
                     wait_for(partial(has_room_for, world, size))
                     assert pod.reaches("10.99.7.2", wait=HANG)
                 assert not pod.reaches(FAR, wait=0.2)
-        wait_for(lambda: pod.reaches("10.99.7.2", wait=0.3))
+        pod.until_reached("10.99.7.2")
         assert not pod.reaches(FAR, wait=0.2)
         wait_for(lambda: not conditions_of(world, "size"))
     finally:

@@ -51,7 +51,8 @@ def refusing(
         for number, name in enumerate(("client", "one", "two"), 1):
             pod = world.wire(f"cali0{name}", f"10.65.0.{number}", f"fd65::{number}")
             world.put_endpoint(name, pod, labels={"role": name})
-        wait_for(lambda: all(pod.reaches("203.0.113.9") for pod in world.pods))
+        for pod in world.pods:
+            pod.until_reached("203.0.113.9")
         yield world, flag
 
 

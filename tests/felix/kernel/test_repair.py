@@ -20,7 +20,7 @@ MAC = "aa:bb:cc:dd:ee:01"
 def pod(world: World) -> Pod:
     pod = world.add_pod("a", POD, "10.65.0.1", "fd65::1")
     wait_for(lambda: world.route("10.65.0.1/32"))
-    wait_for(lambda: pod.reaches("203.0.113.9", wait=0.3))
+    pod.until_reached("203.0.113.9")
     return pod
 
 
@@ -86,7 +86,7 @@ def test_a_link_that_went_down_is_up_with_its_routes_within_a_second(
     world.node.run("ip", "link", "set", POD, "down")
     back_within(1.0, lambda: world.route("10.65.0.1/32"))
     wait_for(lambda: world.route("fd65::1/128"))
-    wait_for(lambda: pod.reaches("10.99.7.1"), "the carrier is back, too")
+    pod.until_reached("10.99.7.1", "the carrier is back, too")
 
 
 def test_a_link_that_flapped_has_its_routes_within_a_second(world: World, pod: Pod) -> None:

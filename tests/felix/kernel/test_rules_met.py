@@ -29,7 +29,7 @@ def pods(world: World) -> tuple[Pod, Pod]:
         pod = world.wire(f"cali{number:010}", f"10.65.0.{number}", f"fd65::{number}")
         world.put_endpoint(name, pod, labels={"role": name})
         made.append(pod)
-    wait_for(lambda: made[1].reaches(made[0].address), "pods reach each other")
+    made[1].until_reached(made[0].address, "pods reach each other")
     return made[0], made[1]
 
 

@@ -161,7 +161,7 @@ def writes(world: World) -> float:
 def test_packets_go_through_the_tunnel_both_ways(world: World, version: int) -> None:
     wait_for(lambda: stands(world, version))
     pod = world.pods[0]
-    wait_for(lambda: pod.reaches(THEIR_POD[version]))
+    pod.until_reached(THEIR_POD[version])
     before = json.loads(world.ip(f"-j -s link show {DEVICE[version]}"))[0]["stats64"]
     assert pod.reaches(THEIR_POD[version], 5, wait=HANG)
     after = json.loads(world.ip(f"-j -s link show {DEVICE[version]}"))[0]["stats64"]
@@ -248,7 +248,7 @@ def test_drift_is_repaired_and_counted(world: World, version: int, harm: str) ->
         stray = words.split()[2]
         wait_for(lambda: not any(n.startswith(f"{stray} ") for n in neighbours(world, version)))
     wait_for(lambda: writes(world) > before)
-    wait_for(lambda: world.pods[0].reaches(THEIR_POD[version]))
+    world.pods[0].until_reached(THEIR_POD[version])
 
 
 @pytest.mark.promise("F-60")
