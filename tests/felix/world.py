@@ -34,6 +34,8 @@ RESOURCES = "/calico/resources/v3/projectcalico.org"
 POOL, BLOCK = "10.65.0.0/16", "10.65.0.0/26"
 POOL6, BLOCK6 = "fd65::/48", "fd65::/122"
 CONTAINER = "c" * 64
+_NO_DAD = tuple(f"net.ipv6.conf.{which}.accept_dad=0" for which in ("all", "default"))
+"""No address is looked for elsewhere before it is used, which takes seconds; `cni` sets it, too."""
 OPEN_PROFILE = {"ingress": [{"action": "Allow"}], "egress": [{"action": "Allow"}]}
 
 
@@ -276,6 +278,7 @@ class World:
     def wire(self, interface: str, address: str, address6: str = "") -> Pod:
         """A namespace wired as a pod, without an endpoint in the datastore."""
         space = self.stack.enter_context(network_namespace("pod"))
+        space.run("sysctl", "-qw", *_NO_DAD)
         self.node.ip(
             f"link add {interface} address ee:ee:ee:ee:ee:ee type veth "
             f"peer name eth0 netns {space.name}",
@@ -374,6 +377,8 @@ def make_world(folder: Path) -> Iterator[World]:
     with ExitStack() as stack:
         node = stack.enter_context(network_namespace("node"))
         outside = stack.enter_context(network_namespace("out"))
+        for space in (node, outside):
+            space.run("sysctl", "-qw", *_NO_DAD)
         node.ip(
             f"link add eth0 type veth peer name eth0 netns {outside.name}",
             "addr add 10.99.7.1/24 dev eth0",
