@@ -4,10 +4,10 @@ An operator may delete there what a running pod has: with its Node, its block, i
 endpoint by name. Then felix takes its rules away, and its address is free for another. So what is
 remembered of each attachment (`cni.node.records`), and whose link still stands here with its mark,
 is compared with the datastore: at start, when the Node was missing, when an address was given out
-twice, when the datastore was put back to an earlier state, and every `AUDIT` seconds. What is
-missing is put back by the node that has the pod: address under the same handle, and the endpoint as
-it was. What another one holds by now cannot be; that is a condition, and the pod has to be started
-again.
+twice, when a block was made anew (by another node, where its claim was deleted too), when the
+datastore was put back to an earlier state, and every `AUDIT` seconds. What is missing is put back
+by the node that has the pod: address under the same handle, and the endpoint as it was. What
+another one holds by now cannot be; that is a condition, and the pod has to be started again.
 
 On the Kubernetes datastore the endpoint is the Pod: without one nothing is put back.
 

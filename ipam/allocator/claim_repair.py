@@ -34,19 +34,23 @@ async def restore(
     """Write a claim again that is gone while its block is ours (IPAM-30).
 
     Where the block is gone as well, both are written if anything of it is in use: an empty block
-    is given up together with its claim.
+    is given up together with its claim. Where another node was faster the block lacks the pods that
+    run here: the node hears of it (`OwnNode.made_again`).
     """
     claim_key, block_key = stored_claims.key_of(host, cidr), BlockKey(cidr)
     for _ in range(_ATTEMPTS):
         stored = await store.get_many([claim_key, block_key])
         entry = stored[block_key]
         ours = entry is not None and entry.value.owner == blocks.owner_text(host)
-        if stored[claim_key] is not None:
-            # Half-made claims, and those without a block, are `claim_loading.load`'s.
-            return State.STANDS if ours or entry is None else State.NOT_OURS
         if entry is not None and not ours:
             view.learn({block_key: entry})
+            if entry.value.owner and view.own.remembered(cidr):
+                # Made anew by another node, which knows nothing of the pods here.
+                view.own.made_again()
             return State.NOT_OURS
+        if stored[claim_key] is not None:
+            # Half-made claims, and those without a block, are `claim_loading.load`'s.
+            return State.STANDS
         if entry is not None:
             # Writing the block again fences a release of the claim that is under way.
             block, guard = blocks.written(entry.value, entry.value), entry.revision

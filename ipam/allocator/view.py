@@ -45,7 +45,7 @@ class OwnNode:
     `remembered`: the pods here have these addresses of a block, even if the datastore lacks them.
     `foreign`: why this machine is not known to be the node, and what runs here says nothing.
     `made_again`: hears that a block was written, or may have been, that had been deleted with
-    addresses in use.
+    addresses in use; by this node, or by another one while pods here have addresses of it.
     """
 
     remembered: Remembered = lambda _: ()

@@ -16,7 +16,9 @@ from cni.server import restore
 from cni.server.daemon import Daemon
 from cni.server.restore import Restorer
 from ipam.admin import node_removal
+from ipam.allocator import affinities
 from ipam.allocator.requests import Allocate
+from ipam.allocator.view import View
 from libcalico.datastore.interface import Entry, Put, Selection
 from libcalico.errors import DatastoreFull, DatastoreUnavailable
 from libcalico.model import IPPool, ResourceKey
@@ -305,6 +307,28 @@ async def test_handles_are_compared_as_soon_as_a_block_was_made_anew(node: World
             await daemon.context.allocator.perform(Allocate("another", {"node": NODE}))
             handles = {f"{NETWORK}.{container_id('runs')}", "another"}
             await until(lambda: node.handles().keys() == handles)
+
+
+@pytest.mark.asyncio
+async def test_a_block_that_another_node_made_anew_is_compared_at_once(node: World) -> None:
+    """Block and claim were deleted, and another node is faster: it may give the address next."""
+    with pod_namespace() as pod:
+        async with node.daemon() as daemon:
+            await until(lambda: daemon.restorer.gap > 100)
+            (had,) = addresses(await node.add(pod, "runs"))
+            handle = f"{NETWORK}.{container_id('runs')}"
+            store = daemon.context.store
+            async with daemon.context.allocator._turn:
+                node.etcd.delete("/calico/ipam/v2/assignment/")
+                node.etcd.delete("/calico/ipam/v2/host/")
+                block = ip_network(had).supernet(new_prefix=28)
+                assert await affinities.claim(store, View(), "other", block)
+            await until(lambda: node.in_use() == 1)
+            (made,) = node.stored("/calico/ipam/v2/assignment/").values()
+            assert (made["affinity"], made["attributes"][0]["handle_id"]) == ("host:other", handle)
+            assert daemon.restorer.lost == {}
+            (claim,) = node.stored("/calico/ipam/v2/host/")
+            assert "/host/other/" in claim
 
 
 @pytest.mark.asyncio

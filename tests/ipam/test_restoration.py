@@ -30,6 +30,7 @@ from ipam.records.errors import BlockExpected, BlockInDoubt, PoolEdited, PoolsEx
 from libcalico.datastore.interface import ABSENT, Change, Datastore, Delete, Entry, Put
 from libcalico.errors import DatastoreFull, DatastoreUnavailable
 from libcalico.model import (
+    BlockAffinity,
     ClusterInformation,
     ClusterInformationSpec,
     Metadata,
@@ -378,6 +379,34 @@ async def test_a_block_that_may_have_been_made_anew_is_told_of() -> None:
         with pytest.raises(DatastoreUnavailable):
             await makes(store, view, "n1", CIDR)
     assert told == [1, 1]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("claim", ["gone", "back"])
+@pytest.mark.parametrize(
+    ("owner", "runs", "expected"), [("n2", True, 1), ("n2", False, 0), ("none", True, 0)]
+)
+async def test_a_block_that_another_node_made_anew_is_told_of_where_pods_here_have_addresses(
+    claim: str, owner: str, runs: bool, expected: int
+) -> None:
+    """It lacks what runs here. One without an owner was given up, and has it still."""
+    told = []
+    store = MemoryStore()
+    await world(store)
+    async with serving(store, "n1") as allocator:
+        (address,) = await run(allocator, "a")
+    if owner == "none":
+        await hosts.release_affinity(store, CIDR, "n1")
+    else:
+        await delete(store, CLAIM, BLOCK)
+        async with serving(store, "n2") as other:
+            await run(other, "b", node="n2")
+    if claim == "back":
+        await store.commit([Put(CLAIM, BlockAffinity(state=CONFIRMED))])
+    uses = [Use(address, "net.a", {"node": "n1"})] if runs else []
+    own = OwnNode(lambda _: uses, at_home, lambda: told.append(1))
+    state = await claim_repair.restore(store, View(own), "n1", CIDR)
+    assert (state, len(told)) == (claim_repair.State.NOT_OURS, expected)
 
 
 @pytest.mark.asyncio
