@@ -160,7 +160,8 @@ def _fixed(
             return Unclaimed(key.cidr)
         blocks.require_sound(edit.block)
         owner = edit.block.owner
-        if sources.strict and owner != blocks.owner_text(sources.host):
+        strict = sources.strict and not request.restores
+        if strict and owner != blocks.owner_text(sources.host):
             raise NotOwner(
                 f"address {addresses[0]} is in block {key.cidr} of {owner or 'no owner'}, and "
                 f"strict affinity lets {sources.host} use its own blocks only"

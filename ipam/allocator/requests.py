@@ -39,10 +39,10 @@ class Allocate:
     are the very addresses to have: families, counts and requested pools then do not matter, nor
     do reservations. `namespace_labels` serve pools with a namespaceSelector; without them the
     service reads those of `namespace`. With `partial` fewer addresses are an answer as well,
-    but never none. `restores`: the fixed addresses are those of a pod that runs, so whether their
-    pool is disabled does not matter. An attachment that holds its addresses already
-    (`companion.addresses_in`) keeps them. With `replaces` the handle gives back what it held
-    before, in the same transaction.
+    but never none. `restores`: the fixed addresses are those of a pod that runs, so neither a pool
+    that is disabled nor strict affinity matters: free in its block, one would be given out again.
+    An attachment that holds its addresses already (`companion.addresses_in`) keeps them. With
+    `replaces` the handle gives back what it held before, in the same transaction.
     """
 
     handle_id: str

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from ipaddress import ip_network
 from itertools import islice
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ipam.allocator import planner
 from ipam.allocator.planner import Sources, plan
-from ipam.allocator.requests import Granted, Release, Request, Short
+from ipam.allocator.requests import Allocate, Granted, Refused, Release, Request, Short
 from ipam.allocator.view import View
 from ipam.records import blocks, handles
+from ipam.records.errors import NotOwner
 from ipam.records.pools import Pool, block_order
 from libcalico.datastore.interface import Check, Delete, Put
 from libcalico.model.keys import BlockKey, HandleKey, IPNetwork
@@ -85,6 +88,27 @@ def test_a_torn_block_is_passed_over() -> None:
     (answer,) = made.outcome
     assert isinstance(answer, Granted)
     assert answer.addresses[0] in sources.affine[1]
+
+
+@pytest.mark.parametrize("restores", [False, True])
+@pytest.mark.parametrize("owner", ["host:other", None])
+def test_strict_affinity_lets_what_runs_be_put_back_and_nothing_new_be_taken(
+    restores: bool, owner: str | None
+) -> None:
+    """What runs has its address anyhow; free in its block, the owner would give it out again."""
+    view, sources = view_of(1, 0)
+    key = BlockKey(sources.affine[0])
+    theirs = msgspec.structs.replace(view.value(key), affinity=owner)
+    view.wrote([Put(key, theirs, 1)], 2)
+    address = key.cidr[3]
+    request = Allocate("net.web", {}, fixed=(address,), restores=restores)
+    view.learn({HandleKey("net.web"): None})
+    (answer,) = plan(view, [request], [POOLS], replace(sources, affine=(), strict=True)).outcome
+    if restores:
+        assert answer == Granted((address,))
+    else:
+        assert isinstance(answer, Refused)
+        assert isinstance(answer.error, NotOwner)
 
 
 def test_what_a_stale_block_says_about_a_handle_is_compared() -> None:
