@@ -4,10 +4,11 @@ An operator may delete there what a running pod has: with its Node, its block, i
 endpoint by name. Then felix takes its rules away, and its address is free for another. So what is
 remembered of each attachment (`cni.node.records`), and whose link still stands here with its mark,
 is compared with the datastore: at start, when the Node was missing, when an address was given out
-twice, when a block was made anew (by another node, where its claim was deleted too), when the
-datastore was put back to an earlier state, and every `AUDIT` seconds. What is missing is put back
-by the node that has the pod: address under the same handle, and the endpoint as it was. What
-another one holds by now cannot be; that is a condition, and the pod has to be started again.
+twice, when a block was made anew (by another node, where its claim was deleted too), a while after
+block and claim went with all that the datastore had of their pods, when the datastore was put back
+to an earlier state, and every `AUDIT` seconds. What is missing is put back by the node that has the
+pod: address under the same handle, and the endpoint as it was. What another one holds by now cannot
+be; that is a condition, and the pod has to be started again.
 
 On the Kubernetes datastore the endpoint is the Pod: without one nothing is put back.
 
@@ -51,6 +52,8 @@ AUDIT = 300.0
 two objects of each pod: at 1,000 nodes of 110 pods that is some 800 reads a second."""
 AGAIN, SELDOM = 5.0, 60.0
 """Seconds until what could not be put back is tried again, that alone: at first, and at most."""
+REMOVAL = 15.0
+"""Seconds that the removal of a node may take, from its first claim to its Node."""
 LOST = Gauge("calico_cni_attachments_lost", "Running attachments that cannot be put back")
 
 
@@ -75,9 +78,11 @@ class Restorer:
         self.gap = 0.0
         """Seconds from the last comparison to the next."""
         self.looked = 0
+        self._later: asyncio.TimerHandle | None = None
         context.cluster.node_came = self._records.comparison_due.set
         own = context.allocator.own
         own.remembered, own.made_again = self.remembered, self.compare_soon
+        own.all_gone = self.compare_later
         own.foreign = partial(why_foreign, context, runtime=True)
 
     def remembered(self, cidr: IPNetwork) -> list[Use]:
@@ -110,6 +115,16 @@ class Restorer:
         """Compare soon, handles too: a block was made anew, and handles of its pods may be gone."""
         self._handles_too = True
         self._records.comparison_due.set()
+
+    def compare_later(self) -> None:
+        """Compare when a removal of this node is over, after which there is no Node."""
+        if self._later is None:
+            loop = asyncio.get_running_loop()
+            self._later = loop.call_later(REMOVAL, self._compare_now_it_is_over)
+
+    def _compare_now_it_is_over(self) -> None:
+        self._later = None
+        self.compare_soon()
 
     async def run(self) -> None:
         """Compare, and put back what is missing, until cancelled."""

@@ -56,8 +56,10 @@ async def restore(
             block, guard = blocks.written(entry.value, entry.value), entry.revision
         else:
             # What is only remembered does not count: who removes a node takes everything of it,
-            # and is not to meet a block that comes back in the middle.
+            # and is not to meet a block that comes back in the middle. The node hears of it.
             if not await restoration.in_use(store, cidr):
+                if view.own.remembered(cidr):
+                    view.own.all_gone()
                 return State.NOT_OURS
             await sizes.require_room(store, cidr)
             block, guard = (

@@ -46,11 +46,14 @@ class OwnNode:
     `foreign`: why this machine is not known to be the node, and what runs here says nothing.
     `made_again`: hears that a block was written, or may have been, that had been deleted with
     addresses in use; by this node, or by another one while pods here have addresses of it.
+    `all_gone`: hears that a block went with its claim, and that the pods which are remembered to
+    have addresses of it have no endpoint either. The node may be about to be removed.
     """
 
     remembered: Remembered = lambda _: ()
     foreign: Foreign = beside
     made_again: Callable[[], None] = lambda: None
+    all_gone: Callable[[], None] = lambda: None
 
 
 class View:

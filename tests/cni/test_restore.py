@@ -332,6 +332,29 @@ async def test_a_block_that_another_node_made_anew_is_compared_at_once(node: Wor
 
 
 @pytest.mark.asyncio
+async def test_what_went_with_the_claim_is_put_back_unless_the_node_is_being_removed(
+    node: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then its Node goes last: what is only remembered is not written in the middle."""
+    monkeypatch.setattr("cni.server.restore.REMOVAL", 1.0)
+    monkeypatch.setattr("cni.server.restore.AGAIN", 0.02)
+    with pod_namespace() as pod:
+        async with node.daemon() as daemon:
+            await until(lambda: daemon.restorer.gap > 100)
+            result_of(await node.add(pod, "runs"))
+            before = held(node)
+            await remove_node(daemon)
+            await until(lambda: daemon.restorer.gap < 1)
+            assert held(node) == {"endpoints": {}, "handles": {}, "in use": 0}
+            await daemon.context.store.commit([Put(KEY, HERE)])
+            await until(lambda: held(node) == before)
+            await until(lambda: daemon.restorer.gap > 100)
+            node.etcd.delete("/calico/resources/v3/projectcalico.org/workloadendpoints/")
+            node.etcd.delete("/calico/ipam/v2/")
+            await until(lambda: held(node) == before)
+
+
+@pytest.mark.asyncio
 @pytest.mark.parametrize("hindered", ["away", "locked"])
 async def test_a_comparison_that_was_not_possible_is_made_as_soon_as_it_is(
     node: World, monkeypatch: pytest.MonkeyPatch, hindered: str

@@ -410,6 +410,27 @@ async def test_a_block_that_another_node_made_anew_is_told_of_where_pods_here_ha
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize("runs", [False, True])
+async def test_a_block_that_went_with_claim_and_endpoints_is_told_of_and_not_written(
+    runs: bool,
+) -> None:
+    """The node may be about to be removed, and its Node goes last."""
+    told: list[str] = []
+    store = MemoryStore()
+    await world(store)
+    async with serving(store, "n1") as allocator:
+        (address,) = await run(allocator, "a")
+    await delete(store, CLAIM, BLOCK, endpoint("n1", "a"))
+    uses = [Use(address, "net.a", {"node": "n1"})] if runs else []
+    view = View(
+        OwnNode(lambda _: uses, at_home, lambda: told.append("made"), lambda: told.append("gone"))
+    )
+    assert await claim_repair.restore(store, view, "n1", CIDR) is claim_repair.State.NOT_OURS
+    assert told == ["gone"] * runs
+    assert await store.get(BLOCK) is None
+
+
+@pytest.mark.asyncio
 async def test_an_empty_block_given_up_with_its_claim_stays_given_up(etcd: Etcd) -> None:
     async with etcd.connect() as store, serving(store, "n1") as allocator:
         await world(store)
