@@ -67,7 +67,8 @@ class Cluster:
         self._pod_cidrs: dict[Key, list[str]] = {}
         self._ready: bool | None = None
         self.node_came: Callable[[], None] = lambda: None
-        """Called when the own Node was missing, and is there."""
+        """Called when the own Node was missing and is there, or is another one by its uid."""
+        self._node_uid = ""
         self._node = node
         self.unreadable = ""
         """Why the own Node cannot be read, which then looks as if there were none."""
@@ -226,7 +227,9 @@ class Cluster:
             if entry is not None:
                 self._labels[key] = dict(entry.value.metadata.labels)
                 self._pod_cidrs[key] = list(entry.value.status.podCIDRs)
-                if before is None:
+                # One that was deleted and made anew while nothing was heard is one change here.
+                known, self._node_uid = self._node_uid, entry.value.metadata.uid
+                if before is None or self._node_uid != known:
                     self.node_came()
         elif key == READY_KEY:
             self._ready = bool(entry.value.spec.datastoreReady) if entry else None

@@ -18,7 +18,7 @@ from cni.node.cluster import Cluster
 from cni.node.own_machine import foreign
 from cni.server.daemon import Daemon
 from ipam.allocator.stored_claims import claimed_network
-from libcalico.datastore.interface import Delete, Put, Selection
+from libcalico.datastore.interface import Delete, Entry, Put, Selection
 from libcalico.errors import InvalidValue
 from libcalico.model import Metadata, Node, ResourceKey
 from libcalico.model.keys import BlockKey
@@ -219,3 +219,16 @@ async def test_no_pod_starts_without_a_node(node: World) -> None:
             await until(lambda: daemon.context.cluster.has_node(NODE))
             result_of(await node.add(pod))
             await node.delete(pod)
+
+
+@pytest.mark.parametrize(("uid", "expected"), [("one", 1), ("another", 2)])
+def test_a_node_that_was_made_anew_unseen_has_come(uid: str, expected: int) -> None:
+    """Its deletion and its return are one change for a watch that was cut, or a slow reader."""
+    came = []
+    cluster = Cluster(cast(Any, None), NODE)
+    cluster.node_came = lambda: came.append(1)
+    key = ResourceKey("Node", NODE)
+    for revision, one in enumerate(("one", uid)):
+        cluster._take(key, Entry(key, Node(metadata=Metadata(name=NODE, uid=one)), revision, b""))
+    assert len(came) == expected
+    assert cluster.has_node(NODE)
