@@ -11,6 +11,7 @@ from enum import Enum
 from ipam.allocator import affinities, restoration, stored_claims
 from ipam.allocator.view import View
 from ipam.records import blocks, sizes
+from ipam.records.errors import Contention
 from libcalico.datastore.capabilities import entries_of
 from libcalico.datastore.interface import ABSENT, CommitConflict, Datastore, Put, Selection
 from libcalico.model import BlockAffinity
@@ -35,7 +36,7 @@ async def restore(
 
     Where the block is gone as well, both are written if anything of it is in use: an empty block
     is given up together with its claim. Where another node was faster the block lacks the pods that
-    run here: the node hears of it (`OwnNode.made_again`).
+    run here: the node hears of it (`OwnNode.made_again`). Raises IPAMError, DatastoreError.
     """
     claim_key, block_key = stored_claims.key_of(host, cidr), BlockKey(cidr)
     for _ in range(_ATTEMPTS):
@@ -76,7 +77,7 @@ async def restore(
             continue
         restoration.tell(cidr, "the claim was" if entry else "block and claim were", block)
         return State.RESTORED
-    return State.NOT_OURS
+    raise Contention(f"gave up writing the claim on {cidr} again: others keep changing its block")
 
 
 async def unclaimed(store: Datastore, host: str) -> list[IPNetwork]:

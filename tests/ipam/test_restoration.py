@@ -26,7 +26,7 @@ from ipam.allocator.service import NodeAllocator
 from ipam.allocator.view import OwnNode, View, at_home
 from ipam.records import blocks, snapshot
 from ipam.records.blocks import IPAddress
-from ipam.records.errors import BlockExpected, BlockInDoubt, PoolEdited, PoolsExhausted
+from ipam.records.errors import BlockExpected, BlockInDoubt, Contention, PoolEdited, PoolsExhausted
 from libcalico.datastore.interface import ABSENT, Change, Datastore, Delete, Entry, Put
 from libcalico.errors import DatastoreFull, DatastoreUnavailable
 from libcalico.model import (
@@ -482,6 +482,28 @@ async def test_while_the_datastore_is_locked_nothing_is_written(
         await lock(store, True)
         await until_restored(allocator, 1)
         await put_right(store)
+
+
+@pytest.mark.asyncio
+async def test_a_claim_on_a_block_that_others_keep_writing_is_tried_again() -> None:
+    """It is as gone as before: not another's."""
+    store = MemoryStore()
+    await world(store)
+    async with serving(store, "n1") as allocator:
+        await run(allocator, "a")
+
+    def rival(_: Sequence[Change]) -> None:
+        store.revision += 1
+        store.entries[BLOCK] = msgspec.structs.replace(
+            store.entries[BLOCK], revision=store.revision
+        )
+
+    await delete(store, CLAIM)
+    store.before_commit = rival
+    with pytest.raises(Contention):
+        await claim_repair.restore(store, View(), "n1", CIDR)
+    store.before_commit = lambda _: None
+    assert await claim_repair.restore(store, View(), "n1", CIDR) is claim_repair.State.RESTORED
 
 
 @pytest.mark.asyncio
