@@ -169,9 +169,9 @@ def _free_v4(
             yield candidate
             start += width
             continue
-        # Behind the last of what is in the way, at the next multiple of the width.
+        # Behind the last of what is in the way, at the next multiple of the width: `start` is one.
         behind = max(int(net.broadcast_address) for net in hit) + 1
-        start = max(start + width, -(-behind // width) * width)
+        start = -(-behind // width) * width
 
 
 def _free_v6(network: IPNetwork, busy: Sequence[IPNetwork], count: int) -> list[IPNetwork]:

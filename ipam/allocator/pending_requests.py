@@ -1,6 +1,6 @@
 """A request under way, and the two moments that its caller may wait for.
 
-Tested in tests/ipam/test_service.py.
+Tested in tests/ipam/test_pending_requests.py and tests/ipam/test_service.py.
 """
 
 from __future__ import annotations
