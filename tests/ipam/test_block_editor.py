@@ -53,6 +53,30 @@ def test_an_address_rests_for_the_cool_down_and_never_has_two_owners(data: st.Da
         block = blocks.written(block, before)
 
 
+@given(data=st.data())
+def test_one_editor_answers_as_a_new_one_would_after_each_change(data: st.DataObject) -> None:
+    """Requests of one group share an editor: what the first changed, the next one must find."""
+    edit = BlockEditor(blocks.create(ip_network("10.0.0.0/29"), "host:n", None, 1))
+    handles = ("a", "b", "c")
+    for _ in range(data.draw(st.integers(1, 12))):
+        handle, cools = data.draw(st.sampled_from(handles)), data.draw(st.booleans())
+        if data.draw(st.booleans()):
+            edit.give(edit.free(data.draw(st.integers(1, 3))), handle, {})
+        elif ordinals := edit.ordinals_of(handle):
+            edit.give_back(ordinals[: data.draw(st.integers(1, 3))], release_stamp(NOW, int(cools)))
+        else:
+            edit.collect(NOW + SECOND, 1)
+        fresh = BlockEditor(edit.result())
+        assert [edit.ordinals_of(one) for one in handles] == [
+            fresh.ordinals_of(one) for one in handles
+        ]
+        for ordinal in range(8):
+            assert edit.holder(ordinal) == fresh.holder(ordinal)
+            assert edit.is_free(ordinal) == fresh.is_free(ordinal)
+            assert edit.sequence(ordinal) == fresh.sequence(ordinal)
+        assert edit.free(8) == fresh.free(8)
+
+
 @pytest.mark.parametrize(
     ("stamp", "cooldown", "expired"),
     [

@@ -530,6 +530,24 @@ async def test_a_release_of_the_claim_that_is_faster_wins(released: bool) -> Non
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize("owner", ["host:n1", "host:n2", None, "no block"])
+async def test_a_claim_that_is_there_after_all_is_left_as_it_is(owner: str | None) -> None:
+    """It counts as the node's own unless the block has another owner by now."""
+    store = MemoryStore()
+    await affinities.claim(store, View(), "n1", CIDR)
+    if owner == "no block":
+        await store.commit([Delete(BLOCK)])
+    else:
+        block = msgspec.structs.replace(store.entries[BLOCK].value, affinity=owner)
+        await store.commit([Put(BLOCK, block)])
+    before = dict(store.entries)
+    state = await claim_repair.restore(store, View(), "n1", CIDR)
+    ours = owner in ("host:n1", "no block")
+    assert state is (claim_repair.State.STANDS if ours else claim_repair.State.NOT_OURS)
+    assert store.entries == before
+
+
+@pytest.mark.asyncio
 async def test_a_deleted_handle_or_endpoint_frees_no_address(etcd: Etcd) -> None:
     """The address of a running pod stays its own; DEL of a pod whose handle went leaks it."""
     async with etcd.connect() as store, serving(store, "n1") as allocator:
