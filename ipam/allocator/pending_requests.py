@@ -31,6 +31,8 @@ class PendingRequest:
         self.when_planned: Callable[[], None] = lambda: None
         self.started = False
         self.alone = False
+        self.doubted = False
+        """Whether what it was refused for has been read again."""
 
     async def settled(self) -> Granted:
         """Wait for `done`; a waiter that is cancelled does not cancel it for the others."""

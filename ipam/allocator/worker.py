@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from ipaddress import ip_network
 
 from ipam.allocator import (
     affinities,
@@ -40,6 +41,7 @@ from ipam.allocator.requests import (
 from ipam.allocator.settings import get_config
 from ipam.allocator.view import View
 from ipam.records import blocks, pool_choice, pools
+from ipam.records.blocks import IPAddress
 from ipam.records.errors import (
     BlockLimit,
     BlockOverlaps,
@@ -129,21 +131,14 @@ class Worker:
             rounds += 1
             if rounds > ATTEMPTS:
                 raise Contention(f"gave up after {ATTEMPTS} rounds: others take every free block")
-            usable: dict[int, list[Pool]] = {}
-            ready: list[PendingRequest] = []
-            for ticket in group:
-                try:
-                    usable[id(ticket)] = self._pools_for(ticket.request, labels)
-                    ready.append(ticket)
-                except IPAMError as error:
-                    if reloaded:
-                        ticket.fail(error)
-            if len(ready) < len(group) and not reloaded:
+            usable, refused = self._usable_pools(group, labels)
+            if refused and not reloaded:
                 # A pool may have been made a moment ago: look once more before refusing.
                 reloaded = True
                 self._facts = await read_facts(self._store, self._host)
                 continue
-            waiting = await self._commit(ready, [usable[id(t)] for t in ready])
+            waiting = await self._commit(group, [usable[id(t)] for t in group])
+            waiting = _without_refused(waiting, refused)
             group = [ticket for ticket, _ in waiting]
             before = len(self._affine or ()), len(group)
             try:
@@ -164,6 +159,23 @@ class Worker:
                 rounds = 0
         if self._affine is not None:
             await self._shed()
+
+    def _usable_pools(
+        self, group: Sequence[PendingRequest], labels: Mapping[str, Mapping[str, str] | None]
+    ) -> tuple[dict[int, list[Pool]], dict[int, IPAMError]]:
+        """The pools that serve each request, and why none does. Both by the ticket's id.
+
+        One that no pool serves is planned all the same: its attachment may have its addresses.
+        """
+        usable: dict[int, list[Pool]] = {}
+        refused: dict[int, IPAMError] = {}
+        for ticket in group:
+            try:
+                usable[id(ticket)] = self._pools_for(ticket.request, labels)
+            except IPAMError as error:
+                usable[id(ticket)] = []
+                refused[id(ticket)] = error
+        return usable, refused
 
     async def _follow_settings(self) -> None:
         if time.monotonic() - self._borrowed_at > BORROW_SECONDS:
@@ -242,16 +254,35 @@ class Worker:
         )
         self.transactions += 1
         waiting: list[tuple[PendingRequest, Answer]] = []
+        doubtful: list[IPAddress] = []
         for ticket, answer in zip(group, answers, strict=True):
             match answer:
                 case Granted():
                     self.served += 1
                     ticket.grant(replace(answer, entries=self._after(ticket.request)))
+                case Refused() if fixed := _first_refusal(ticket):
+                    doubtful += fixed
+                    waiting.append((ticket, Short(0)))
                 case Refused(error):
                     ticket.fail(error)
                 case _:
                     waiting.append((ticket, answer))
+        if doubtful:
+            await self._read_again(doubtful)
         return waiting
+
+    async def _read_again(self, addresses: Sequence[IPAddress]) -> None:
+        """Read the blocks of fixed addresses: no guard proves a refusal, which writes nothing.
+
+        Another node may have given back what a block at hand still says is in use.
+        """
+        keys = set()
+        for address in addresses:
+            pool = pools.containing(self._facts.pools, ip_network(address))
+            if pool is not None:
+                size = pool.block_size
+                keys.add(BlockKey(ip_network(f"{address}/{size}", strict=False)))
+        self._view.learn(await self._store.get_many(sorted(keys, key=str)))
 
     def _after(self, request: Request) -> dict[Key, Entry | None]:
         """The handle and the companion's object of a request as the view has them."""
@@ -374,3 +405,26 @@ class Worker:
                 continue
             self._affine = [other for other in self._affine or () if other != cidr]
             self._view.forget([BlockKey(cidr)])
+
+
+def _first_refusal(ticket: PendingRequest) -> tuple[IPAddress, ...]:
+    """The fixed addresses of a request that is refused for the first time."""
+    if ticket.doubted or not isinstance(ticket.request, Allocate):
+        return ()
+    ticket.doubted = True
+    return ticket.request.fixed
+
+
+def _without_refused(
+    waiting: Sequence[tuple[PendingRequest, Answer]], refused: Mapping[int, IPAMError]
+) -> list[tuple[PendingRequest, Answer]]:
+    """Fail the requests that no pool serves and that held nothing yet; the others."""
+    left = []
+    for ticket, answer in waiting:
+        error = refused.get(id(ticket))
+        # Short(0): it did not fit beside the others of its group.
+        if error is not None and (ticket.doubted or answer != Short(0)):
+            ticket.fail(error)
+        else:
+            left.append((ticket, answer))
+    return left
