@@ -194,7 +194,7 @@ class NodeAllocator:
                     count = 1 if self._queue[0].alone else planner.MAX_REQUESTS
                     group = self._queue[:count]
                     del self._queue[:count]
-                    await self._serve([t for t in group if not t.done.done()])
+                    await self._serve(group)
         finally:
             self._stopped = True
             _fail(self._queue, STOPPING)
@@ -206,6 +206,8 @@ class NodeAllocator:
                 if self._replaced:
                     _fail(group, REPLACED)
                     return
+                # Only now: what its caller gave up while it waited must not begin.
+                group = [ticket for ticket in group if not ticket.done.done()]
                 await self._worker.serve(group, self._current_facts())
         except asyncio.CancelledError:
             _fail(group, STOPPING)

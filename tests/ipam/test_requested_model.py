@@ -421,3 +421,20 @@ async def test_a_pod_keeps_its_address_also_where_no_pool_would_give_it_one(want
     with pytest.raises(IPAMError, match="is disabled"):
         await one.perform(allocate("more", **wanted))
     await world.stop()
+
+
+@pytest.mark.asyncio
+async def test_a_request_given_up_before_its_turn_takes_nothing() -> None:
+    """Its caller was told that nothing had begun, so nothing would be given back."""
+    world = await quiet_world()
+    one = world.allocators["n1"]
+    await one.perform(allocate("first"))
+    async with one._turn:
+        ticket = one.submit(allocate("web"))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert (one._queue, ticket.started) == ([], False)
+        ticket.abandon()
+    await one.perform(release("first"))
+    assert world.held() == {}
+    await world.stop()
