@@ -25,6 +25,7 @@ import msgspec
 from bgp.cluster.view import PoolView
 from bgp.decide.decision_state import DecisionState
 from bgp.decide.routing import Routing
+from bgp.peering import reflectors
 from bgp.peering.passwords import SecretRef
 from bgp.peering.peering import Plan
 from bgp.peering.planned import PlannedPeer
@@ -49,7 +50,7 @@ class LastDecisions:
     `ranges` are the service ranges that no node routes to another; of the terms only what the
     datastore tells is kept. And what all this was made of that others tell: `services` are the
     single addresses that were announced, `secrets` the passwords, `borrowed` the addresses that
-    felix named, by block.
+    felix named, by block. `reflectors` are the nodes that reflect, with their cluster ids.
     """
 
     peers: list[PlannedPeer] = field(default_factory=list)
@@ -61,6 +62,7 @@ class LastDecisions:
     secrets: dict[SecretRef, str] = field(default_factory=dict, repr=False)
     local_as: int = 0
     borrowed: dict[IPNetwork, dict[IPAddress, str]] = field(default_factory=dict)
+    reflectors: dict[str, str] | None = None
 
 
 def decided(state: DecisionState, routing: Routing, plan: Plan) -> LastDecisions:
@@ -76,6 +78,7 @@ def decided(state: DecisionState, routing: Routing, plan: Plan) -> LastDecisions
         secrets={ref: value for ref, value in known.items() if ref in plan.secrets},
         local_as=plan.local_as,
         borrowed=dict(state.view.ownership.lent),
+        reflectors=reflectors.cluster_ids(state.view),
     )
 
 
@@ -144,6 +147,7 @@ def encode(last: LastDecisions) -> bytes:
             str(block): {str(address): node for address, node in users.items()}
             for block, users in last.borrowed.items()
         },
+        "reflectors": last.reflectors,
         "secrets": sorted([*ref, value] for ref, value in last.secrets.items()),
     }
     return msgspec.json.encode(tree, enc_hook=str, order="sorted")
@@ -165,6 +169,7 @@ def decode(raw: bytes) -> LastDecisions:
             ip_network(block): {ip_address(address): node for address, node in users.items()}
             for block, users in tree.get("borrowed", {}).items()
         },
+        tree.get("reflectors"),
     )
 
 

@@ -69,6 +69,8 @@ class ClusterView:
     """The annotation that asks for reflectors chosen automatically (`bgp.peering.reflectors`)."""
     former: dict[str, str] = field(default_factory=dict)
     """Nodes that reflected a moment ago, by `bgp.decide.former_reflectors`: their cluster ids."""
+    fresh: set[str] = field(default_factory=set)
+    """Nodes that reflect only since a moment ago, by the same."""
     ownership: Ownership = field(default_factory=Ownership)
     touched: set[IPNetwork] = field(default_factory=set)
     """Networks whose owners changed since the reader cleared it."""

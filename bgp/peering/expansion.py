@@ -149,7 +149,10 @@ def _planned(local: Local, target: _Target, kind: str, terms: PeerTerms) -> Plan
         listen_any=local.listen_any or terms.any_source,
         password=terms.password,
     )
-    own_cluster = local.clusters.get(local.node.name, "")
+    me, other = local.node.name, target.node
+    own_cluster, other_cluster = local.clusters.get(me, ""), local.clusters.get(other, "")
+    if (me in local.former, me in local.fresh) != (other in local.former, other in local.fresh):
+        other_cluster = ""  # one of them takes the other's place, or joins it (RFL-6)
     return PlannedPeer(
         peer,
         kind,
@@ -158,9 +161,10 @@ def _planned(local: Local, target: _Target, kind: str, terms: PeerTerms) -> Plan
         node=target.node,
         filters=terms.filters,
         next_hop=terms.next_hop,
-        client=is_client(own_cluster, local.clusters.get(target.node, ""), peer.internal),
+        client=is_client(own_cluster, other_cluster, peer.internal),
         own_cluster=own_cluster,
         reachable_by=terms.reachable_by,
+        joins=me in local.fresh and local.clusters.get(other) == own_cluster,
     )
 
 

@@ -81,6 +81,8 @@ def plan(view: ClusterView, settings: Settings, passwords: Passwords | None = No
         max_prefixes=settings.max_prefixes,
         listen_any=view.defaults.bindMode == "None",
         clusters=reflectors.cluster_ids(view),
+        former=frozenset(view.former),
+        fresh=frozenset(view.fresh),
         passwords=passwords or Passwords(),
     )
     chosen: dict[IPAddress, PlannedPeer] = {}

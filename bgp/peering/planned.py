@@ -23,6 +23,7 @@ class PlannedPeer:
     `in_cluster`: the peer is a node of this cluster (felix allows its routes less), named
     `node`. `allowed_local_as`: how often our AS number may stand in a path from it. `filters`:
     its BGPFilters in order. `client`: we reflect for it, with our cluster id `own_cluster`.
+    `joins`: it reflects in the cluster that we joined a moment ago.
     `reachable_by`: the address over which it is reached, where it is not on our networks.
     """
 
@@ -36,6 +37,7 @@ class PlannedPeer:
     client: bool = False
     own_cluster: str = ""
     reachable_by: IPAddress | None = None
+    joins: bool = False
 
     @property
     def manner(self) -> Manner:
@@ -56,5 +58,7 @@ class Local:
     max_prefixes: int = DEFAULT_MAX_PREFIXES
     listen_any: bool = False
     clusters: dict[str, str] = field(default_factory=dict)
+    former: frozenset[str] = frozenset()
+    fresh: frozenset[str] = frozenset()
     passwords: Passwords = field(default_factory=Passwords)
     secrets: set[SecretRef] = field(default_factory=set)

@@ -33,7 +33,8 @@ class Source:
 
     `in_cluster`: a node of this cluster sent it, `node` is its name. `client`: we reflect for
     it; `own_cluster` is our cluster id, if we reflect. `filters` are the peering's BGPFilters.
-    `leaving`: its peering is gone, and the session about to end.
+    `leaving`: its peering is gone, and the session about to end. `joins`: we joined its cluster a
+    moment ago, and take what it reflected itself (RFL-6).
     """
 
     peer: IPAddress
@@ -49,6 +50,7 @@ class Source:
     own_cluster: str = ""
     filters: tuple[str, ...] = ()
     leaving: bool = False
+    joins: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,8 @@ def acceptable(candidate: Candidate) -> str:
         return f"AS loop: {source.local_as} is in the path"
     if attributes.originator_id == source.own_router_id:
         return "reflected back to its originator"
-    if source.own_cluster and source.own_cluster in attributes.cluster_list:
+    crossed = attributes.cluster_list[1 if source.joins else 0 :]
+    if source.own_cluster and source.own_cluster in crossed:
         return f"reflection loop: cluster {source.own_cluster} is in its list"
     hop = candidate.next_hop
     if not is_host(hop):

@@ -161,6 +161,7 @@ class Sessions:
                 node=planned.node,
                 client=planned.client,
                 own_cluster=planned.own_cluster,
+                joins=planned.joins,
                 filters=planned.filters,
             )
         if self._sources.get(address) != source:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bgp.agent.saved_decisions import SavedDecisions
 from bgp.cluster.view import ClusterView
 from bgp.decide.former_reflectors import FormerReflectors
+from bgp.decide.make_before_break import LIMIT
 from bgp.peering import reflectors
 from libcalico.model.keys import ResourceKey
 from tests.bgp import make
@@ -27,10 +30,10 @@ BY_LABEL = resource("BGPPeer", "rr", {"peerSelector": "rr == 'yes'"})
 MESH = [(ResourceKey("BGPConfiguration", "default"), None), *NODES, (BY_LABEL[0], None)]
 
 
-def by_hand(*numbers: int) -> list[tuple[Any, Any]]:
+def by_hand(*numbers: int, cluster: str = "") -> list[tuple[Any, Any]]:
     """These nodes reflect, and no others."""
     chosen = [
-        node(number, routeReflectorClusterID=f"1.0.0.{number}", labels={"rr": "yes"})
+        node(number, routeReflectorClusterID=cluster or f"1.0.0.{number}", labels={"rr": "yes"})
         for number in numbers
     ]
     return [NO_MESH, BY_LABEL, *(each for each in NODES if each[0] not in dict(chosen)), *chosen]
@@ -44,6 +47,19 @@ AUTOMATIC = resource(
 )
 
 
+def losses(cluster: Cluster) -> list[tuple[str, Any]]:
+    """The routes that a node loses from now on."""
+    lost: list[tuple[str, Any]] = []
+    for name, agent in cluster.agents.items():
+
+        def publish(changes: Any, name: str = name, agent: Any = agent) -> None:
+            lost.extend((name, prefix) for prefix, path in changes if path is None)
+            type(agent.publisher).publish(agent.publisher, changes)
+
+        agent.routing._publish = publish
+    return lost
+
+
 @pytest.mark.asyncio
 @pytest.mark.promise("PAIN-15")
 @pytest.mark.parametrize(
@@ -54,8 +70,13 @@ AUTOMATIC = resource(
         (by_hand(1), by_hand(2)),
         (by_hand(1, 2), by_hand(3)),
         (by_hand(4), [*MESH, AUTOMATIC]),
+        (by_hand(1), by_hand(2, cluster="1.0.0.1")),
+        (by_hand(1, 2, cluster="1.0.0.1"), by_hand(3, 4, cluster="1.0.0.1")),
     ],
-    ids=["to the mesh", "automatic, to the mesh", "another", "one for two", "to automatic"],
+    ids=[
+        *("to the mesh", "automatic, to the mesh", "another", "one for two", "to automatic"),
+        *("another of the same cluster", "two others of the same cluster"),
+    ],
 )
 async def test_what_a_former_reflector_passes_on_stays(
     before: list[tuple[Any, Any]], after: list[tuple[Any, Any]]
@@ -65,15 +86,8 @@ async def test_what_a_former_reflector_passes_on_stays(
     for number in NUMBERS:
         cluster.add(f"n{number}")
     await cluster.say(POOL, *NODES, *BLOCKS, *before)
-    lost: list[tuple[str, Any]] = []
+    lost = losses(cluster)
     agents = cluster.agents
-    for name, agent in agents.items():
-
-        def publish(changes: Any, name: str = name, agent: Any = agent) -> None:
-            lost.extend((name, prefix) for prefix, path in changes if path is None)
-            type(agent.publisher).publish(agent.publisher, changes)
-
-        agent.routing._publish = publish
     for name, agent in agents.items():
         cluster.agents = {name: agent}
         await cluster.say(*after)
@@ -94,6 +108,48 @@ async def test_what_a_former_reflector_passes_on_stays(
     await cluster.stop()
 
 
+@pytest.mark.asyncio
+@pytest.mark.promise("PAIN-15")
+@pytest.mark.parametrize("first", ["joins", "hears of it"])
+async def test_a_second_reflector_of_a_cluster_loses_no_route(first: str) -> None:
+    """RFL-6: it refuses what the first one reflected only when it had time for its sessions."""
+    cluster = Cluster()
+    for number in NUMBERS:
+        cluster.add(f"n{number}")
+    await cluster.say(POOL, *NODES, *BLOCKS, *by_hand(1))
+    lost, agents = losses(cluster), cluster.agents
+    order = ["n2", "n1", "n3", "n4"] if first == "joins" else ["n4", "n3", "n1", "n2"]
+    both, second = by_hand(1, 2, cluster="1.0.0.1"), by_hand(2, cluster="1.0.0.1")
+    for settings_then in (both, second):
+        for name in order:
+            cluster.agents = {name: agents[name]}
+            await cluster.say(*settings_then)
+    cluster.agents = agents
+    assert lost == []
+    assert agents["n2"].view.fresh == {"n2"}
+    await cluster.stop()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("when", ["before the restart", "meanwhile"])
+async def test_a_restart_knows_former_reflectors(tmp_path: Path, when: str) -> None:
+    """RFL-5: also of an agent that was not there when they ceased to reflect."""
+    memory = tmp_path / "last.json"
+    cluster = Cluster()
+    cluster.add("n2", memory=SavedDecisions(memory))
+    await cluster.say(POOL, *BLOCKS, *by_hand(1))
+    if when == "before the restart":
+        await cluster.say(*MESH)
+    await cluster.stop()
+    cluster = Cluster()
+    again = cluster.add("n2", memory=SavedDecisions(memory))
+    await cluster.say(POOL, *BLOCKS, *MESH)
+    assert again.view.former == {"n1": "1.0.0.1"}
+    assert (remaining := again.decisions.former.next_check()) is not None
+    assert remaining <= asyncio.get_running_loop().time() + LIMIT
+    await cluster.stop()
+
+
 numbers = st.sampled_from([1, 2, 3])
 steps = st.tuples(st.sampled_from(["reflects", "is plain", "goes"]), numbers, st.integers(0, 60))
 
@@ -101,13 +157,16 @@ steps = st.tuples(st.sampled_from(["reflects", "is plain", "goes"]), numbers, st
 @given(st.lists(steps, max_size=15))
 @settings(max_examples=examples(200))
 def test_each_counts_for_so_long_after_it_was_chosen(history: list[tuple[str, int, int]]) -> None:
-    """RFL-5."""
+    """RFL-5, RFL-6."""
     view, former, now = ClusterView("n9"), FormerReflectors(limit=100), 0.0
     last: dict[str, tuple[str, float]] = {}
     """Of each node: the cluster id that it had last, and until when."""
-    for verb, number, wait in history:
+    begun: dict[str, float] = {}
+    """Of each reflector: since when."""
+    for step, (verb, number, wait) in enumerate(history):
         now += wait
         name, own = f"n{number}", f"1.0.0.{number}"
+        before = reflectors.chosen(view).keys()
         last |= {name: (own, now) for name, own in reflectors.chosen(view).items()}
         if verb == "goes":
             view.apply(ResourceKey("Node", name), None)
@@ -115,9 +174,14 @@ def test_each_counts_for_so_long_after_it_was_chosen(history: list[tuple[str, in
             more = {"routeReflectorClusterID": own} if verb == "reflects" else {}
             make.node(view, number, **more)
         former.follow(view, now)
+        after = reflectors.chosen(view).keys()
+        began = -100.0 if step == 0 else now  # the start knows no before
+        begun = {name: begun.get(name, began) if name in before else began for name in after}
         last = {name: one for name, one in last.items() if name in view.nodes}
         wanted = {name: own for name, (own, since) in last.items() if since + 100 > now}
         chosen = reflectors.chosen(view)
         assert reflectors.cluster_ids(view) == wanted | chosen
         lingering = [last[name][1] + 100 for name in wanted.keys() - chosen.keys()]
-        assert former.next_check() == min(lingering, default=None)
+        joining = {name: since + 100 for name, since in begun.items() if since + 100 > now}
+        assert view.fresh == joining.keys()
+        assert former.next_check() == min([*lingering, *joining.values()], default=None)

@@ -31,6 +31,9 @@ def test_reflection_loops() -> None:
     ours = source(own_cluster="1.0.0.1")
     assert "reflection loop" in str(judged(path(ours, cluster_list=("2.0.0.2", "1.0.0.1"))))
     assert isinstance(judged(path(ours, cluster_list=("2.0.0.2",))), Candidate)
+    joined = source(own_cluster="1.0.0.1", joins=True)  # RFL-6
+    assert isinstance(judged(path(joined, cluster_list=("1.0.0.1", "2.0.0.2"))), Candidate)
+    assert "reflection loop" in str(judged(path(joined, cluster_list=("1.0.0.1",) * 2)))
 
 
 @pytest.mark.promise("F-44")

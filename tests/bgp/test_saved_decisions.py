@@ -77,7 +77,10 @@ def test_round_trip(tmp_path: Path) -> None:
     memory = SavedDecisions(tmp_path / "run" / "last.json")
     assert memory.load() is None
     borrowed = {ip_network("10.65.9.0/26"): {ip_address("10.65.9.7"): "n2"}}
-    last = LastDecisions(PEERS, OWN, RANGES, TERMS, FILTERS, SERVICES, SECRETS, 64512, borrowed)
+    last = LastDecisions(
+        *(PEERS, OWN, RANGES, TERMS, FILTERS, SERVICES, SECRETS, 64512, borrowed),
+        reflectors={"n1": "1.2.3.4"},
+    )
     memory.save(last)
     memory.save(last)
     loaded = memory.load()
@@ -88,6 +91,7 @@ def test_round_trip(tmp_path: Path) -> None:
     assert loaded.services == SERVICES
     assert loaded.secrets == SECRETS
     assert (loaded.local_as, loaded.borrowed) == (64512, borrowed)
+    assert loaded.reflectors == {"n1": "1.2.3.4"}
     assert "canary" not in repr(loaded)
     assert (tmp_path / "run" / "last.json").stat().st_mode & 0o777 == 0o400
     memory.save(LastDecisions())
