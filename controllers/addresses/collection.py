@@ -9,6 +9,8 @@ Invariants (tests/controllers/test_collection.py):
   LEAK-4  Nothing is judged while pods or nodes are not followed, or the datastore is not ready.
   LEAK-5  Nothing of a node is taken back because the node is gone before store and API, asked for
           that very node, say so; one that cannot be read is not gone. Then as LEAK-6 says.
+  LEAK-7  That a pod has another address proves nothing if only the last question says so, or if an
+          endpoint on a living node names the container: that is the pod's newest one.
 Source: docs/reference/data-model.md#collection-of-leaked-addresses.
 """
 
@@ -26,6 +28,7 @@ from ipaddress import IPv4Address, IPv6Address
 from controllers.addresses.claim_collection import ClaimCollection
 from controllers.addresses.counts import Counts, Pair, count, pool_of
 from controllers.addresses.leaks import (
+    ANOTHER,
     GAP,
     Candidate,
     ClusterView,
@@ -194,13 +197,17 @@ class Collection:
 
     async def _release(self, candidate: Candidate, cluster: ClusterView) -> Sequence[IPAddress]:
         """Release what is still unused; the addresses that came back."""
-        if not await self._still_unused(candidate, cluster):
+        reason = await self._last_word(candidate, cluster)
+        if not reason:
             return ()
+        endpoints = await self._endpoints(candidate)
+        if reason == ANOTHER and endpoints and not candidate.node_gone:
+            return ()  # LEAK-7
         suspect = Suspect(
             candidate.handle_id,
             split_handle(candidate.handle_id)[1],
             candidate.allocations,
-            {entry.key: entry.revision for entry in await self._endpoints(candidate)},
+            {entry.key: entry.revision for entry in endpoints},
             candidate.reason,
         )
         cooldown = (await get_config(self._store)).ipCooldownSeconds
@@ -215,21 +222,25 @@ class Collection:
             )
         return freed
 
-    async def _still_unused(self, candidate: Candidate, cluster: ClusterView) -> bool:
+    async def _last_word(self, candidate: Candidate, cluster: ClusterView) -> str:
+        """Why it is unused as store and API say now; empty if it may be in use."""
         if candidate.node_gone and not await self._presence.gone_for_good(candidate.node):
-            return False
+            return ""
         if candidate.pod is None:
-            return True
+            return candidate.reason
         namespace, name = candidate.pod
         try:
             pod = view_of(await self._client.get(PODS, name, namespace))
         except ObjectNotFound:
-            return True
+            return candidate.reason
         except KubernetesError:
-            return False
-        return all(
+            return ""
+        reasons = [
             unused(str(one.address), candidate.node, pod, cluster) for one in candidate.allocations
-        )
+        ]
+        if "" in reasons or (ANOTHER in reasons and candidate.reason != ANOTHER):
+            return ""  # LEAK-7
+        return ANOTHER if ANOTHER in reasons else reasons[0]
 
     async def _endpoints(self, candidate: Candidate) -> list[Entry]:
         """The endpoints of the same container that name one of the addresses."""

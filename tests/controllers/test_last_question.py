@@ -27,7 +27,16 @@ from ipam.records import blocks
 from libcalico.datastore.interface import CommitConflict, Delete, Entry, Put
 from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.errors import Busy, ObjectNotFound, Unreachable
-from libcalico.model import HostEndpoint, HostEndpointSpec, Metadata, Node, NodeSpec
+from libcalico.kubernetes.names import Name
+from libcalico.model import (
+    HostEndpoint,
+    HostEndpointSpec,
+    Metadata,
+    Node,
+    NodeSpec,
+    WorkloadEndpoint,
+    WorkloadEndpointSpec,
+)
 from libcalico.model.keys import AffinityKey, ResourceKey
 from libcalico.model.resources.node import OrchRef
 from tests.ipam.memory import MemoryStore
@@ -138,6 +147,46 @@ def test_a_handle_stays_while_its_pod_has_one_of_its_addresses() -> None:
         await world.begin(num4=1, num6=1)
         held = world.held
         world.api.pod = pod("k1", next(one for one in held if "." in one))
+        await world.look_twice()
+        assert world.held == held
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("newest", ["c0", "c1"])
+def test_a_new_sandbox_keeps_its_address_while_kubernetes_tells_the_old_ones(newest: str) -> None:
+    """LEAK-7: the DEL of the old one is lost, and the kubelet is silent for the whole grace."""
+
+    async def story() -> None:
+        world = World()
+        await world.begin(num4=1)
+        attributes = {"node": "n1", "pod": "web", "namespace": "gc"}
+        (told,) = world.held
+        await auto_assign(world.store, AssignRequest("n1", "net.c0", attributes, num4=1))
+        (other,) = world.held - {told}
+        spec = WorkloadEndpointSpec(
+            orchestrator="k8s", workload="gc.web", node="n1", containerID=newest, pod="web",
+            endpoint="eth0", ipNetworks=[f"{other if newest == 'c0' else told}/32"],
+        )  # fmt: skip
+        key = ResourceKey("WorkloadEndpoint", "n1-k8s-web-eth0", "gc")
+        metadata = Metadata(name=key.name, namespace=key.namespace)
+        await world.store.commit([Put(key, WorkloadEndpoint(metadata=metadata, spec=spec))])
+        world.api.pod = pod("k1", told)
+        world.part._pods.put(Name("gc", "web"), pod("k1", told))
+        await world.look_twice()
+        assert world.held == ({told, other} if newest == "c0" else {told})
+
+    asyncio.run(story())
+
+
+def test_a_pod_that_the_watch_missed_keeps_its_addresses_of_other_networks() -> None:
+    """LEAK-7: Kubernetes tells those of its first network alone."""
+
+    async def story() -> None:
+        world = World()
+        await world.begin(num4=1)
+        held = world.held
+        world.api.pod = pod("k1", "10.99.0.1")
         await world.look_twice()
         assert world.held == held
 
