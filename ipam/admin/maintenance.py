@@ -17,6 +17,8 @@ from ipam.records import blocks
 from ipam.records.blocks import IPAddress
 from ipam.records.endpoints import addresses_of
 from libcalico.datastore.interface import Datastore, Selection
+from libcalico.errors import InvalidValue
+from libcalico.model.keys import ResourceKey
 
 __all__ = ["release_addresses", "release_host", "release_pool_affinities"]
 
@@ -39,13 +41,13 @@ async def release_host(store: Datastore, node: str) -> list[IPAddress]:
         if entry.value.spec.node == node
         for address in addresses_of(entry)
     }
-    others = {
-        entry.value.metadata.name for entry in (await store.list(Selection("Node"))).entries
-    } - {node}
+    stored = (await store.list(Selection("Block"))).entries
+    held = [one for entry in stored for one in blocks.allocations(entry.value)]
+    named = {one.attributes.get("node", "") for one in held if one.address in addresses}
+    others = {one for one in named - {node, ""} if await _exists(store, one)}
     releases = [
         Release(one.address, one.handle_id or None, one.sequence)
-        for entry in (await store.list(Selection("Block"))).entries
-        for one in blocks.allocations(entry.value)
+        for one in held
         if (one.address in addresses and one.attributes.get("node") not in others)
         or (
             one.attributes.get("node") == node
@@ -55,3 +57,11 @@ async def release_host(store: Datastore, node: str) -> list[IPAddress]:
     released = list((await release_ips(store, releases)).released)
     await remove_host(store, node)
     return released
+
+
+async def _exists(store: Datastore, node: str) -> bool:
+    """Whether there is such a Node; one that cannot be read is there."""
+    try:
+        return await store.get(ResourceKey("Node", node)) is not None
+    except InvalidValue:
+        return True

@@ -6,6 +6,7 @@ import pytest
 
 from ipam.admin import library, overlap
 from ipam.admin.check import check
+from ipam.admin.maintenance import release_host
 from ipam.admin.node_removal import clean_up
 from ipam.admin.tunnels import VXLAN
 from ipam.admin.usage import reservations, utilisation
@@ -31,6 +32,7 @@ from libcalico.model.keys import HandleKey, ResourceKey
 from libcalico.pools import network_of
 from tests.ipam.memory import MemoryStore
 from tests.ipam.world import put_node, put_pool, serving
+from tests.support.etcd import Etcd
 
 POD = {"node": "n1", "namespace": "default", "pod": "web"}
 WEP = ResourceKey("WorkloadEndpoint", "n1-k8s-web-eth0", "default")
@@ -126,6 +128,27 @@ async def test_a_node_is_removed_beside_them() -> None:
     await clean_up(store, "n1")
     assert WEP not in store.entries
     assert not [key for key in store.entries if type(key).__name__ == "HandleKey"]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("other", ["readable", "unreadable", "none"])
+async def test_a_node_is_removed_and_another_keeps_its_address(etcd: Etcd, other: str) -> None:
+    """An endpoint that was left behind names the address that a pod of another node has by now."""
+    async with etcd.connect() as store:
+        await put_node(store, "n1")
+        await put_node(store, "n2")
+        await put_pool(store, "good", "10.65.0.0/16", 28)
+        got = await auto_assign(store, AssignRequest("n2", "net.c0", {**POD, "node": "n2"}, num4=1))
+        spec = WorkloadEndpointSpec(node="n1", ipNetworks=[f"{got.ipv4[0].ip}/32"])
+        meta = Metadata(WEP.name, namespace="default")
+        await store.commit([Put(WEP, WorkloadEndpoint(metadata=meta, spec=spec))])
+        path = "/calico/resources/v3/projectcalico.org/nodes/n2"
+        if other == "unreadable":
+            etcd.put(path, "{")
+        elif other == "none":
+            etcd.delete(path)
+        released = await release_host(store, "n1")
+        assert released == ([got.ipv4[0].ip] if other == "none" else [])
 
 
 @pytest.mark.asyncio
