@@ -75,6 +75,11 @@ class Record(msgspec.Struct, frozen=True):
         """The endpoint's key."""
         return self.attachment.endpoint_key
 
+    def is_of(self, attachment: Attachment) -> bool:
+        """Whether it is of this interface of this container."""
+        own = self.attachment
+        return (own.container_id, own.ifname) == (attachment.container_id, attachment.ifname)
+
     def stands(self, marks: Mapping[str, str]) -> bool:
         """Whether its link is on this host, with its mark (CNI-102). `marks`: by link."""
         if self.netns:
@@ -192,7 +197,7 @@ class Records:
         """Raise CNIError 11 when a living attachment has one of the addresses (CNI-100)."""
         for address in addresses:
             holder = self._holders.get(address)
-            if holder is None or holder.attachment.container_id == attachment.container_id:
+            if holder is None or holder.is_of(attachment):
                 continue
             self.comparison_due.set()
             raise CNIError(

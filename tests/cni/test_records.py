@@ -61,6 +61,13 @@ def test_an_address_of_a_living_attachment_is_nobody_elses(records: Records) -> 
     assert not refused(records, OTHER, str(ONE), str(TWO))
 
 
+def test_an_address_of_one_interface_is_no_other_ones_of_the_container(records: Records) -> None:
+    """CNI-100: the datastore forgot it, and gave it out for the next interface of the pod."""
+    records.remember(record())
+    assert refused(records, replace(WEB, ifname="net1"), str(ONE))
+    assert not refused(records, replace(WEB, network="renamed"), str(ONE)), "it is the same one"
+
+
 def test_a_record_is_of_the_newest_container(records: Records) -> None:
     """CNI-101: the older one's DEL takes nothing of it, and its addresses are its own no more."""
     records.remember(record())
