@@ -93,7 +93,8 @@ class Records:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._kept: dict[ResourceKey, Record] = {}
-        self._holders: dict[IPAddress, Record] = {}
+        self._holders: dict[IPAddress, list[Record]] = {}
+        """The newest last: it alone may have its address again, and the others count after it."""
         self._trouble = ""
         self._unwritten: dict[ResourceKey, Record] = {}
         self._dirty = asyncio.Event()
@@ -110,7 +111,7 @@ class Records:
             self._forget(before)
         self._kept[record.key] = record
         for address in record.addresses:
-            self._holders[address] = record
+            self._holders.setdefault(address, []).append(record)
         self._unwritten[record.key] = record
         self._dirty.set()
 
@@ -196,8 +197,8 @@ class Records:
     def refuse_taken(self, addresses: Iterable[IPAddress], attachment: Attachment) -> None:
         """Raise CNIError 11 when a living attachment has one of the addresses (CNI-100)."""
         for address in addresses:
-            holder = self._holders.get(address)
-            if holder is None or holder.is_of(attachment):
+            holders = self._holders.get(address)
+            if not holders or (holder := holders[-1]).is_of(attachment):
                 continue
             self.comparison_due.set()
             raise CNIError(
@@ -209,8 +210,9 @@ class Records:
 
     def _forget(self, record: Record) -> None:
         for address in record.addresses:
-            if self._holders.get(address) is record:
-                del self._holders[address]
+            holders = [one for one in self._holders.pop(address, ()) if one is not record]
+            if holders:
+                self._holders[address] = holders
 
     def _path(self, key: ResourceKey) -> Path:
         text = f"{key.namespace}/{key.name}".encode()

@@ -94,6 +94,18 @@ def test_an_address_that_went_to_a_newer_record_stays_its_when_the_older_goes(
     assert refused(records, WEB, str(ONE))
 
 
+def test_an_address_of_two_records_stays_in_use_when_one_of_them_goes(records: Records) -> None:
+    """CNI-100, whichever was remembered first."""
+    for first, second in ((WEB, OTHER), (OTHER, WEB)):
+        records.remember(record(first))
+        records.remember(record(second))
+        records.drop(second)
+        assert refused(records, AGAIN, str(ONE))
+        assert not refused(records, first, str(ONE))
+        records.drop(first)
+        assert not refused(records, AGAIN, str(ONE))
+
+
 def test_a_collection_drops_one_interface_or_all_of_a_container(records: Records) -> None:
     second = record(SECOND, "10.65.0.3")
     for container, ifname, left in (
