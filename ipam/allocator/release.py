@@ -165,13 +165,16 @@ def _plan_ips(
             continue
         step = steps.setdefault(handle_id, Step(handle_id))
         step.freed.append((key, [ordinal]))
-        step.handle[str(key.cidr)] = step.handle.get(str(key.cidr), 0) - 1
     unknown = {HandleKey(h) for h in steps if h and not draft.knows(HandleKey(h))}
     if unknown:
         return Plan(ReleaseResult(), missing=frozenset(unknown))
-    freed = [o for step in steps.values() for _, ordinals in step.freed for o in ordinals]
-    for step in steps.values():
+    cidr, freed = str(key.cidr), []
+    for handle_id, step in steps.items():
+        gone = [ordinal for _, ordinals in step.freed for ordinal in ordinals]
+        staying = len(edit.ordinals_of(handle_id)) - len(gone)
+        step.handle[cidr] = -handles.fewer(draft.handle(handle_id), cidr, len(gone), staying)
         draft.enter(step)
+        freed += gone
     result = ReleaseResult(draft.addresses(key, freed), unallocated, refused)
     return Plan(result, draft.changes())
 

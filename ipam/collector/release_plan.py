@@ -11,6 +11,7 @@ from ipam.collector.leak_evidence import (
     Suspect,
 )
 from ipam.records import blocks, handles
+from ipam.records.block_editor import BlockEditor
 from ipam.records.blocks import IPAddress
 from ipam.records.errors import SequenceMismatch
 from libcalico.datastore.interface import Change, Delete, Put
@@ -61,7 +62,9 @@ def plan_release(view: View, suspect: Suspect, released_at: str = "") -> Plan[li
             written = blocks.written(changed, entry.value)
             changes.append(Put(block_key, written, entry.revision, entry))
         if left is not None:
-            left = handles.subtract(left, str(block_key.cidr), len(held_there))
+            cidr = str(block_key.cidr)
+            staying = len(BlockEditor(changed).ordinals_of(suspect.handle_id))
+            left = handles.subtract(left, cidr, handles.fewer(left, cidr, len(held_there), staying))
     if handle is not None:
         if left is None:
             changes.append(Delete(handle_key, handle.revision))

@@ -3,7 +3,8 @@
 A handle is a promise to find an address again by its owner. It changes in the very
 transaction that changes the block, so that the two cannot disagree (IPAM-5). Calico writes
 the handle first and the block later, and so may leave counts that overstate; such counts
-are accepted here and never trusted as a reason to keep an address.
+are accepted here and never trusted as a reason to keep an address. Counts that understate,
+after an edit by hand say, are no reason to forget one either.
 Tested in tests/ipam/test_blocks.py.
 """
 
@@ -34,6 +35,15 @@ def add(handle: Handle | None, cidr: str, count: int) -> Handle:
     counts = dict(handle.block or {}) if handle else {}
     counts[cidr] = counts.get(cidr, 0) + count
     return Handle(block=counts)
+
+
+def fewer(handle: Handle | None, cidr: str, freed: int, staying: int) -> int:
+    """By how much the handle counts less when `freed` of its addresses in block `cidr` go.
+
+    It may count too few. Then those that are `staying` there must be found by it all the same.
+    """
+    counted = (handle.block or {}).get(cidr, 0) if handle else 0
+    return max(0, min(freed, counted - staying))
 
 
 def subtract(handle: Handle, cidr: str, count: int) -> Handle | None:

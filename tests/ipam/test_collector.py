@@ -283,3 +283,17 @@ async def test_a_successor_under_the_same_handle_is_unharmed() -> None:
     assert plan_release(view, replace(old, allocations=current)).changes
     # Somebody wrote the endpoint since: the whole suspect stays.
     assert not plan_release(view, replace(old, allocations=current, endpoints={WEP: 1})).changes
+
+
+@pytest.mark.asyncio
+async def test_a_handle_that_counts_too_few_stays_with_what_it_still_holds() -> None:
+    store = await stored()
+    key = BlockKey(CIDR)
+    entry = store.entries[key]
+    both, _ = blocks.assign(entry.value, 1, HANDLE, {"node": "n1"})
+    await store.commit([Put(key, both, entry.revision, entry)])
+    view = View()
+    view.learn(store.entries)
+    held = frozenset({Held(ip_address("10.0.0.0"), 100, CIDR)})
+    await store.commit(plan_release(view, Suspect(HANDLE, CID, held, {}, "")).changes)
+    assert store.handles() == {HANDLE: handles.add(None, str(CIDR), 1)}

@@ -26,6 +26,7 @@ from ipam.records.errors import (
 )
 from libcalico.datastore.interface import Datastore, Entry, Put, Selection
 from libcalico.model import (
+    Handle,
     IPAMConfig,
     IPReservation,
     IPReservationSpec,
@@ -174,6 +175,23 @@ async def test_a_release_needs_the_handle_and_the_sequence(store: Datastore) -> 
     assert isinstance(result.refused[address], SequenceMismatch)
     assert (await library.release_ips(store, [Release(other)])).unallocated == [other]
     await agree(store)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("counted", [1, 2, 3, 9])
+async def test_a_handle_that_counts_wrong_keeps_the_addresses_that_stay(
+    store: Datastore, counted: int
+) -> None:
+    """IPAM-5: by its handle all of them are found, however many of them went by name."""
+    await put_pool(store, "p", "10.0.0.0/30", 30)
+    given = await library.auto_assign(store, AssignRequest("n1", "h", num4=3))
+    entry = await store.get(HandleKey("h"))
+    assert entry is not None
+    await store.commit([Put(entry.key, Handle(block={"10.0.0.0/30": counted}), entry.revision)])
+    first, *rest = [one.ip for one in given.ipv4]
+    await library.release_ips(store, [Release(first)])
+    assert set(await library.release_by_handle(store, "h")) == set(rest)
+    assert await store.get(entry.key) is None
 
 
 @pytest.mark.asyncio
