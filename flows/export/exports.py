@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -45,6 +46,7 @@ class _Worker:
         self.queue: asyncio.Queue[Bucket] = asyncio.Queue(WAITING)
         self.lost = 0
         self.problem = ""
+        self._counting = threading.Lock()
 
     def offer(self, bucket: Bucket) -> None:
         try:
@@ -53,7 +55,8 @@ class _Worker:
             self._lose(len(bucket), f"{WAITING} intervals wait to be written")
 
     def _lose(self, number: int, problem: str) -> None:
-        self.lost += number
+        with self._counting:
+            self.lost += number
         if not self.problem:
             log.error("flows are lost for the export %s: %s", self.export.name, problem)
         self.problem = problem
@@ -63,12 +66,29 @@ class _Worker:
             bucket = await self.queue.get()
             flows = [seen.flow for seen in bucket.seen()]
             try:
-                await asyncio.to_thread(self.export.write, flows)
-                self.problem = ""
-            except (OSError, MuslinError) as error:
-                self._lose(len(flows), str(error))
+                await asyncio.to_thread(self._write, flows)
             finally:
                 self.queue.task_done()
+
+    def _write(self, flows: Sequence[Flow]) -> None:
+        """Write them in a thread, which counts also when `run` was cancelled meanwhile."""
+        try:
+            self.export.write(flows)
+            self.problem = ""
+        except (OSError, MuslinError) as error:
+            self._lose(len(flows), str(error))
+
+    def close(self) -> None:
+        waiting = 0
+        while not self.queue.empty():
+            waiting += len(self.queue.get_nowait())
+        if waiting:
+            self.problem = ""  # so that it is told, also after another problem
+            self._lose(waiting, f"it ends, and {waiting} flows that waited are lost")
+        try:
+            self.export.close()
+        except (OSError, MuslinError) as error:
+            log.error("the export %s did not end well: %s", self.export.name, error)
 
 
 class Exports:
@@ -103,12 +123,9 @@ class Exports:
         return {one.export.name: one.lost for one in self._workers}
 
     def close(self) -> None:
-        """End every export; what waits is lost."""
+        """End every export; what waits is lost, and counted."""
         for worker in self._workers:
-            try:
-                worker.export.close()
-            except (OSError, MuslinError) as error:
-                log.error("the export %s did not end well: %s", worker.export.name, error)
+            worker.close()
 
 
 def opened(file: str, most_bytes: int, files: int, otlp: str) -> Exports:

@@ -144,10 +144,11 @@ class Stuck:
     name = "stuck"
 
     def __init__(self) -> None:
-        self.go = threading.Event()
+        self.began, self.go = threading.Event(), threading.Event()
         self.fails = False
 
     def write(self, flows: Sequence[Flow]) -> None:
+        self.began.set()
         self.go.wait()
         if self.fails:
             raise OSError("no space left")
@@ -178,6 +179,28 @@ async def test_a_slow_export_holds_up_no_other_and_loses_a_number(tmp_path: Path
         await until(lambda: written(file) == 3 * (WAITING + 2), "the last one, too")
     exports.close()
     assert len(lines(file)) == 3 * (WAITING + 2)
+
+
+@pytest.mark.asyncio
+async def test_an_export_that_is_cancelled_counts_what_it_did_not_write(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """FLW-5: what a thread fails to write after that, and what waited."""
+    stuck = Stuck()
+    exports = Exports([stuck])
+    store = Store(START)
+    for one in some(3):
+        store.receive(one, "n1", START)
+    (bucket,) = store.ring.between(START, START + 1)
+    async with tasks.beside(exports.run(), name="exports"):
+        exports.offer([bucket] * 3)
+        await until(lambda: stuck.began.is_set(), "one is in the thread")
+    stuck.fails = True
+    exports.close()
+    assert exports.lost() == {"stuck": 6}
+    assert "6 flows that waited are lost" in caplog.text
+    stuck.go.set()
+    await until(lambda: exports.lost()["stuck"] == 9, "the one in the thread, too")
 
 
 class Collector(http.server.BaseHTTPRequestHandler):
