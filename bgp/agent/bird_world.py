@@ -2,17 +2,19 @@
 
 Protocols have the names of Calico's templates (docs/reference/dataplane.md#peerings):
 `Mesh_10_0_0_2`, `Global_...`, `Node_...`, dots and colons as `_`, with `_port_N` where a peer of
-those two has a port of its own. Beside them stand `static1` (blocks and services of this node),
-`kernel1` (felix, which writes the kernel's routes) and `direct1`. Tested in
-tests/bgp/test_birdctl.py.
+those two has a port of its own. Beside them stand `static1` (blocks and services of this node, and
+ways to peers by `reachableBy`), `kernel1` (felix, which writes the kernel's routes) and `direct1`.
+Tested in tests/bgp/test_birdctl.py.
 """
 
 from __future__ import annotations
 
 import platform
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache
+from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from bgp.agent.bird_details import attributes, capabilities
@@ -152,8 +154,7 @@ class AgentWorld:
         """Every prefix that is known here."""
         self._ways.clear()  # interfaces may be others by now
         routing = self._agent.routing
-        known = dict.fromkeys(routing.own)
-        known.update(dict.fromkeys(routing.rib.prefixes()))
+        known = dict.fromkeys((*routing.own, *routing.fixed, *routing.rib.prefixes()))
         return [net for net in known if net.version == self.family]
 
     def routes(self, prefix: IPNetwork, details: bool = False) -> list[ShownRoute]:
@@ -163,6 +164,10 @@ class AgentWorld:
         kind = routing.own.get(prefix)
         if kind is not None:
             shown.append(self._own(prefix, kind, details))
+        if (way := routing.fixed.get(prefix)) is not None:
+            hops = tuple(self._way(ip_address(text)) for text in way.next_hops)
+            fixed = self._own(prefix, Kind.BLOCK, details)
+            shown.append(replace(fixed, target="unicast", hops=hops, primary=not shown))
         for path in routing.rib.taken(prefix):
             shown.append(self._learned(prefix, path, not shown, details))
         return shown

@@ -16,11 +16,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterator
+from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from bgp.agent.bird_world import AgentWorld
+from bgp.decide.routing import used_together
 from bgp.peering.planned import GLOBAL, MESH, NODE, PlannedPeer
 from bgp.routes.bestpath import Candidate
 from bgp.routes.local_routes import Kind
@@ -111,7 +113,7 @@ def _sessions(agent: Agent) -> CalicoNodeBGPStatus:
 def _routes(agent: Agent) -> CalicoNodeBGPRouteStatus:
     routes: dict[int, list[CalicoNodeRoute]] = {4: [], 6: []}
     routing = agent.routing
-    for prefix in dict.fromkeys((*routing.own, *routing.rib.prefixes())):
+    for prefix in dict.fromkeys((*routing.own, *routing.fixed, *routing.rib.prefixes())):
         if len(routes[prefix.version]) < ROUTES:
             routes[prefix.version] += _of_prefix(agent, prefix)
     return CalicoNodeBGPRouteStatus(routesV4=routes[4], routesV6=routes[6])
@@ -125,10 +127,16 @@ def _of_prefix(agent: Agent, prefix: IPNetwork) -> Iterator[CalicoNodeRoute]:
         interface = agent.decisions.towards(prefix) if kind in sources else ""
         learned = CalicoNodeRouteLearnedFrom(sources.get(kind, "Static"))
         yield CalicoNodeRoute("FIB", str(prefix), "", interface, learned)
-    best = {(each.source.peer, each.path_id) for each in routing.rib.best(prefix)}
-    used = prefix in agent.publisher.current and kind is None
+    way = routing.fixed.get(prefix)
+    for text in way.next_hops if way is not None else ():
+        interface = agent.decisions.towards(ip_address(text))
+        learned = CalicoNodeRouteLearnedFrom("Static")
+        yield CalicoNodeRoute("FIB", str(prefix), text, interface, learned)
+    used = kind is None and way is None and prefix in agent.publisher.current
+    together = used_together(routing.rib.best(prefix)) if used else []
+    told = {(each.source.peer, each.path_id) for each in together}
     for path in routing.rib.taken(prefix):
-        fib = used and (path.source.peer, path.path_id) in best
+        fib = (path.source.peer, path.path_id) in told
         planned = agent.sessions.planned.get(path.source.peer)
         yield _learned(agent, prefix, path, "FIB" if fib else "RIB", planned)
 

@@ -66,7 +66,8 @@ class Routing:
         """Routes of nodes that this reflector does not pass on, because no pool covers them."""
         self._current, self._publish = current, publish
         self._kept_here: frozenset[IPNetwork] = frozenset()
-        self._fixed: dict[IPNetwork, BestPath] = {}
+        self.fixed: dict[IPNetwork, BestPath] = {}
+        """Ways that the operator named: felix gets them in the place of learned ones."""
         self._all: set[Route] = set()
         self._changed = False
 
@@ -86,11 +87,9 @@ class Routing:
         """Ways that the operator named (`reachableBy`): destination -> next hop."""
         fixed = {net: BestPath((str(hop),), "external", str(hop)) for net, hop in gateways.items()}
         dirty = {
-            net
-            for net in fixed.keys() | self._fixed.keys()
-            if fixed.get(net) != self._fixed.get(net)
+            net for net in fixed.keys() | self.fixed.keys() if fixed.get(net) != self.fixed.get(net)
         }
-        self._fixed = fixed
+        self.fixed = fixed
         self.choose(dirty)
 
     def agree(self, terms: Terms) -> None:
@@ -117,7 +116,7 @@ class Routing:
         changes: list[Best] = []
         for prefix in prefixes:
             best = self.rib.best(prefix)
-            path = self._fixed.get(prefix)
+            path = self.fixed.get(prefix)
             if path is None and prefix not in self._kept_here:
                 path = best_path(best)
             if path != self._current.get(prefix):
@@ -199,8 +198,13 @@ def best_path(best: list[Candidate]) -> BestPath | None:
     if not best:
         return None
     first = best[0].source
-    hops = frozenset(each.next_hop for each in best if each.source.in_cluster == first.in_cluster)
+    hops = frozenset(each.next_hop for each in used_together(best))
     return _best_path(hops, first.in_cluster, first.peer)
+
+
+def used_together(best: list[Candidate]) -> list[Candidate]:
+    """Those of the best paths that felix gets: of one kind of origin, that of the first."""
+    return [each for each in best if each.source.in_cluster == best[0].source.in_cluster]
 
 
 @lru_cache(maxsize=4096)

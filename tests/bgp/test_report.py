@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from ipaddress import IPv4Address, ip_address, ip_network
 from typing import Any, cast
 
@@ -11,7 +12,9 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from bgp.agent.bird_world import AgentWorld
 from bgp.agent.report import Reporter, report
+from bgp.decide.routing import used_together
 from bgp.sessions.diagnosis import Cause, Diagnosis
 from bgp.sessions.metrics import Metrics
 from bgp.speaker.interface import Announced, Attributes, Family, PathsReceived, Peer, PeerUp
@@ -89,6 +92,39 @@ async def test_what_is_reported() -> None:
     assert (only.agent, only.routes) == (nothing.agent, nothing.routes)
     agent.gate.passed = True
     assert report(agent, ["Agent"]).agent.birdV6.state == "Ready"
+    await cluster.stop()
+
+
+async def test_a_way_that_an_operator_named_is_static_and_what_felix_does_not_get_is_rib() -> None:
+    """`reachableBy`: its route is felix's, whatever the peer itself says of that prefix."""
+    cluster = await cluster_of_two()
+    tor = {"peerIP": str(TOR), "asNumber": 64500, "reachableBy": "10.0.0.254"}
+    await cluster.say(resource("BGPPeer", "tor", tor))
+    agent = cluster.agents["n1"]
+    await until(lambda: agent.sessions.up(TOR), "the session is up again")
+
+    def told(prefix: str) -> set[tuple[str, str, str]]:
+        return {
+            (one.type, one.gateway, one.learnedFrom.sourceType)
+            for one in report(agent, ["Routes"]).routes.routesV4
+            if one.destination == prefix
+        }
+
+    static = ("FIB", "10.0.0.254", "Static")
+    assert told(f"{TOR}/32") == {static}
+    attributes = Attributes(as_path=(64500,), as_path_length=1)
+    offered = (Announced(ip_network(f"{TOR}/32"), TOR),)
+    agent.on_event(PathsReceived(TOR, attributes, offered))
+    assert told(f"{TOR}/32") == {static, ("RIB", str(TOR), "BGPPeer")}
+    world = AgentWorld(agent, 4)
+    assert ip_network(f"{TOR}/32") in world.prefixes()
+    way, learned = world.routes(ip_network(f"{TOR}/32"))
+    assert (way.protocol, way.target, way.hops[0][0]) == ("static1", "unicast", "10.0.0.254")
+    assert (way.primary, learned.primary) == (True, False)
+    routing = agent.routing
+    (path,) = routing.rib.taken(ip_network("10.200.0.0/24"))
+    inside = replace(path, source=replace(path.source, in_cluster=True, peer=N1))
+    assert used_together([path, inside]) == [path], "two kinds of origin are not mixed"
     await cluster.stop()
 
 

@@ -90,7 +90,7 @@ class World:
                         other.routing.rib.update(
                             PathsReceived(peer.peer, raw.attributes, announced), raw.source
                         )
-        other.routing._fixed = dict(mine._fixed)
+        other.routing.fixed = dict(mine.fixed)
         other.routing.terms = mine.terms
         other.routing.have(mine.own, mine._kept_here)
         other.routing._kept_here = mine._kept_here
