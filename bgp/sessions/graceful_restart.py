@@ -18,6 +18,7 @@ Time is a parameter (seconds, monotonic). Tested in tests/bgp/test_graceful_rest
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
@@ -173,7 +174,9 @@ class InitialConvergence:
 
     def __init__(self, now: float, deadline: float = START_DEADLINE) -> None:
         self._end = now + deadline
-        self._waiting: dict[tuple[IPAddress, Family], float | None] | None = None
+        self._waiting: set[tuple[IPAddress, Family]] | None = None
+        self._settles: dict[IPAddress, float] = {}
+        """When one without graceful restart will have been up for long enough, planned or not."""
         self._seen: set[tuple[IPAddress, Family]] = set()
         self.lacking = self.passed = False
 
@@ -183,34 +186,30 @@ class InitialConvergence:
 
     def expect(self, peers: Collection[tuple[IPAddress, Family]]) -> None:
         """The sessions to wait for: called when the plan is known, and when it changes."""
-        old = self._waiting or {}
-        self._waiting = {key: old.get(key) for key in peers if key not in self._seen}
+        self._waiting = set(peers) - self._seen
 
     def up(self, peer: IPAddress, graceful: bool, now: float) -> None:
         """A session is Established; one without graceful restart may send no End-of-RIB."""
-        for key in self._waiting or ():
-            if key[0] == peer and self._waiting is not None:
-                self._waiting[key] = None if graceful else now + SETTLE_TIME
+        self._settles.pop(peer, None)
+        if not graceful:
+            self._settles[peer] = now + SETTLE_TIME
 
     def down(self, peer: IPAddress) -> None:
         """A session ended: it has not been up for long enough."""
-        for family in Family:
-            if self._waiting and (peer, family) in self._waiting:
-                self._waiting[peer, family] = None
+        self._settles.pop(peer, None)
 
     def end_of_rib(self, peer: IPAddress, family: Family) -> None:
         """One peer is done for one family."""
         self._seen.add((peer, family))
         if self._waiting is not None:
-            self._waiting.pop((peer, family), None)
+            self._waiting.discard((peer, family))
 
     def check(self, now: float) -> bool:
         """Whether the gate is open now."""
         if not self.passed and self._waiting is not None:
-            settled = {key for key, at in self._waiting.items() if at is not None and at <= now}
+            settled = {key for key in self._waiting if self._settles.get(key[0], math.inf) <= now}
             self._seen |= settled  # or `next_check` would name a moment that is gone
-            for key in settled:
-                del self._waiting[key]
+            self._waiting -= settled
             self.passed = not (self._waiting or self.lacking) or now >= self._end
         return self.passed
 
@@ -218,4 +217,5 @@ class InitialConvergence:
         """When to ask again if nothing happens."""
         if self.passed or self._waiting is None:
             return None
-        return min([self._end, *(at for at in self._waiting.values() if at is not None)])
+        waiting = {peer for peer, _ in self._waiting}
+        return min([self._end, *(at for peer, at in self._settles.items() if peer in waiting)])

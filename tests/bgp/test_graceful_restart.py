@@ -24,6 +24,7 @@ from bgp.speaker.interface import (
     DownReason,
     Event,
     Family,
+    IPAddress,
     PeerDown,
     PeerOpen,
     PeerUp,
@@ -239,6 +240,28 @@ def test_a_peer_without_graceful_restart_that_ends_at_once_is_not_done() -> None
     gate.up(P, False, 10)
     assert not gate.check(9 + SETTLE_TIME)
     assert gate.check(10 + SETTLE_TIME)
+
+
+@pytest.mark.parametrize("plans", [[[]], [[(P, V4)], []], []], ids=["new", "returns", "first"])
+def test_a_peer_that_is_up_when_it_is_planned_is_done_in_its_time(
+    plans: list[list[tuple[IPAddress, Family]]],
+) -> None:
+    """Of one that is kept, or is a client by now, no session comes up anew."""
+    gate = InitialConvergence(0, deadline=60)
+    for plan in plans[:1]:
+        gate.expect(plan)
+    gate.up(P, False, 2)
+    last: list[tuple[IPAddress, Family]] = [(P, V4)]
+    for plan in [*plans[1:], last]:
+        gate.expect(plan)
+    assert not gate.check(1 + SETTLE_TIME)
+    assert gate.next_check() == 2 + SETTLE_TIME
+    assert gate.check(2 + SETTLE_TIME)
+    again = InitialConvergence(0, deadline=60)
+    again.up(P, False, 2)
+    again.down(P)
+    again.expect([(P, V4)])
+    assert again.next_check() == 60
 
 
 @pytest.mark.parametrize("end", [PeerDown(P, DownReason.CLOSED), SpeakerDown("")])
