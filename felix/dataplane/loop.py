@@ -300,7 +300,7 @@ class Dataplane:
         if goes is Order.WRITTEN:
             self.rules.guarded = turn.asked
             self._tell_ruled(turn)
-            await self._write_paths(host, turn)
+            await self._write_paths(host, turn, turn.about)
             return {}
         rules = start(tables.commit(sweep=sweep), "rules")
         try:
@@ -324,30 +324,36 @@ class Dataplane:
     async def _write_paths_until(
         self, rules: asyncio.Task[dict[str, str]], host: KernelReader, turn: Turn
     ) -> None:
-        """Links and routes, again whenever the kernel tells something before the rules stand."""
+        """Links and routes, again whenever the kernel tells something before the rules stand: then
+        of the endpoints that it is about, and of those whose links were refused.
+        """
         self.wake.heard.clear()
-        await self._write_paths(host, turn)
+        await self._write_paths(host, turn, turn.about)
         last = False
         while not last and await happens_before(self.wake.heard, rules):
             # Such as the link of the pod whose rules are being written, or just were.
             last = rules.done()
             self.wake.heard.clear()
             await host.refresh(everything=False, all_routes=False)
-            turn.about = self.touched.take_more(turn.about)
+            again = None if turn.about is None else frozenset(turn.link_failures)
+            about = self.touched.take_more(again)
+            turn.about = None if turn.about is None or about is None else turn.about | about
             if self.touched.everything:
                 self.wake.again()
-            await self._write_paths(host, turn)
+            await self._write_paths(host, turn, about)
 
-    async def _write_paths(self, host: KernelReader, turn: Turn) -> None:
-        """Links, and the routes to and by them."""
-        whole, active = turn.about is None, turn.news.active
+    async def _write_paths(
+        self, host: KernelReader, turn: Turn, about: frozenset[str] | None
+    ) -> None:
+        """Links, and the routes to and by them; of the endpoints of these interfaces, None: all."""
+        whole, active = about is None, turn.news.active
         work = LinkWork(
             host.sock,
             self.view,
             self.config,
             turn.news.cluster,
             turn.used,
-            [active[name] for name in turn.names if name in active],
+            [active[name] for name in (active if about is None else about) if name in active],
             self.rules.families,
             self.rules.guarded,
             self.routing.written,
@@ -360,7 +366,7 @@ class Dataplane:
             self.rules.families,
             self.rules.parts().desire.floating.networks,
             self._tunnel_ends(turn.used) if whole else None,
-            turn.about,
+            about,
         )
 
     def _tunnel_ends(self, used: Encapsulation) -> TunnelEnds:

@@ -5,7 +5,6 @@ Tested in tests/felix/dataplane/test_turns.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from felix.calc.changes import Changes
@@ -29,11 +28,6 @@ class Turn:
     spared: frozenset[IPAddress]
     link_failures: dict[str, str] = field(default_factory=dict)
     route_failures: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def names(self) -> Iterable[str]:
-        """The interfaces that the turn looks at."""
-        return self.news.active if self.about is None else self.about
 
     @property
     def failures(self) -> dict[str, str]:

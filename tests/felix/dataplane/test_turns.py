@@ -126,6 +126,47 @@ def test_a_word_about_everything_while_rules_are_written_makes_a_turn_about_ever
         asyncio.run(story())
 
 
+def test_what_is_heard_while_rules_are_written_is_looked_at_and_nothing_beside() -> None:
+    """But what failed is tried again, and a word about everything still counts (TCH-2)."""
+
+    async def story() -> None:
+        async with running() as (plane, _):
+            assert plane.rules.tables is not None
+            commit, links = plane.rules.tables.commit, plane.links.interfaces
+            looked: list[set[str]] = []
+            pods = [pod(f"web{number}", f"10.65.0.{number}") for number in range(1, 5)]
+            one, two, three, four = (value.spec.interfaceName for _, value in pods)
+            news: list[set[str]] = [set(), {one}, {one, two}]
+
+            async def slow(**how: bool) -> dict[str, str]:
+                failures = await commit(**how)
+                await until(lambda: bool(looked))
+                for names in news:
+                    before = len(looked)
+                    plane.touched.mark(names)
+                    plane.wake.heard.set()
+                    await until(lambda: len(looked) > before)  # noqa: B023
+                news.clear()
+                return failures
+
+            def look(work: LinkWork) -> set[int]:
+                looked.append({endpoint.interface for endpoint in work.endpoints})
+                links.failures = {three: "refused"} if len(looked) < 3 else {}
+                return set()
+
+            plane.rules.tables.commit_now = lambda **_: False  # type: ignore[method-assign]
+            plane.rules.tables.commit = slow  # type: ignore[method-assign]
+            links.commit = look  # type: ignore[method-assign]
+            for key, value in pods:
+                plane.calc.update(key, value)
+            plane.kick_some()
+            await until(lambda: not news)
+            assert looked[:4] == [{one, two, three, four}, {three}, {one, three}, {one, two}]
+
+    with network_namespace("repeats") as space, space.entered():
+        asyncio.run(story())
+
+
 def test_turns_that_ask_for_turns_keep_no_other_task_from_running() -> None:
     async def story() -> None:
         async with running() as (plane, _):
