@@ -42,12 +42,12 @@ async def release_host(store: Datastore, node: str) -> list[IPAddress]:
         for address in addresses_of(entry)
     }
     stored = (await store.list(Selection("Block"))).entries
-    held = [one for entry in stored for one in blocks.allocations(entry.value)]
-    named = {one.attributes.get("node", "") for one in held if one.address in addresses}
+    allocations = [one for entry in stored for one in blocks.allocations(entry.value)]
+    named = {one.attributes.get("node", "") for one in allocations if one.address in addresses}
     others = {one for one in named - {node, ""} if await _exists(store, one)}
     releases = [
         Release(one.address, one.handle_id or None, one.sequence)
-        for one in held
+        for one in allocations
         if (one.address in addresses and one.attributes.get("node") not in others)
         or (
             one.attributes.get("node") == node

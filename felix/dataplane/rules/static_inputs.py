@@ -105,12 +105,12 @@ def _senders(family: Family, news: Changes) -> Senders:
 
 def dscp_members(active: Mapping[str, Endpoint]) -> dict[int, frozenset[str]]:
     """The addresses of the workloads that ask for each DSCP, spelled as the kernel lists them."""
-    found: dict[int, set[str]] = {}
+    by_number: dict[int, set[str]] = {}
     for endpoint in active.values():
         if endpoint.limits.dscp is not None:
-            members = found.setdefault(endpoint.limits.dscp, set())
+            members = by_number.setdefault(endpoint.limits.dscp, set())
             members.update(str(network.network_address) for network in endpoint.networks)
-    return {number: frozenset(members) for number, members in found.items()}
+    return {number: frozenset(members) for number, members in by_number.items()}
 
 
 def dscp_sets(marked: Mapping[int, frozenset[str]]) -> dict[str, frozenset[str] | None]:
