@@ -31,7 +31,7 @@ from tests.support.etcd import (
     free_ports,
     make_cluster,
 )
-from tests.support.patience import HANG, until
+from tests.support.patience import HANG, until, wait_for
 from tests.support.proxy import Proxy
 
 pytestmark = pytest.mark.asyncio
@@ -160,14 +160,15 @@ async def test_one_of_three_members_dies_under_load(members: list[Etcd], victim:
 
 
 def leader(members: list[Etcd]) -> Etcd:
-    """The member that leads now."""
+    """The member that leads now. Where a machine stood still, none does until the next election."""
+    return wait_for(lambda: [one for one in members if leads(one)], "one leads", pause=0.1)[0]
+
+
+def leads(member: Etcd) -> bool:
     import msgspec
 
-    for one in members:
-        (said,) = msgspec.json.decode(one.ctl("endpoint", "status", "-w", "json"))
-        if said["Status"]["leader"] == said["Status"]["header"]["member_id"]:
-            return one
-    raise AssertionError("nobody leads")
+    (said,) = msgspec.json.decode(member.ctl("endpoint", "status", "-w", "json"))
+    return bool(said["Status"]["leader"] == said["Status"]["header"]["member_id"])
 
 
 def in_use(store: Datastore, members: list[Etcd]) -> Etcd:
