@@ -104,6 +104,11 @@ class Records:
         """Every record."""
         return list(self._kept.values())
 
+    def knows(self, attachment: Attachment) -> bool:
+        """Whether an ADD of this container's interface succeeded, and no DEL came since."""
+        record = self._kept.get(attachment.endpoint_key)
+        return record is not None and record.attachment.container_id == attachment.container_id
+
     def remember(self, record: Record) -> None:
         """Keep a record in the place of an older container's; it is on the disk soon."""
         before = self._kept.pop(record.key, None)

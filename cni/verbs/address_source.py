@@ -39,7 +39,8 @@ def choose(call: Adding, pod: Identity, planned: Callable[[], None] | None) -> S
     ticket = context.allocator.submit(_allocation(attachment, requested, pod.writer))
     if planned is not None:
         ticket.when_planned = planned
-    return OwnAddresses(context, attachment, ticket)
+    stands = pod.repeated and context.records.knows(attachment)
+    return OwnAddresses(context, attachment, ticket, stands)
 
 
 def _allocation(

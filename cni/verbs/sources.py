@@ -25,6 +25,7 @@ from ipam.allocator.service import PendingRequest
 from ipam.records.blocks import IPAddress
 from ipam.records.errors import IPAMError
 from libcalico.datastore.interface import CommitConflict, Entry, revision_of
+from libcalico.errors import DatastoreError, DatastoreUnavailable
 
 
 class Source(Protocol):
@@ -49,11 +50,15 @@ class Source(Protocol):
 
 @dataclass(slots=True)
 class OwnAddresses:
-    """From our pools: one transaction holds addresses and endpoint."""
+    """From our pools: one transaction holds addresses and endpoint.
+
+    `stands`: an earlier ADD's pod runs with what it was given.
+    """
 
     context: DaemonContext
     attachment: Attachment
     ticket: PendingRequest
+    stands: bool = False
     extra: Result = field(default=Result(), init=False)
 
     async def planned(self) -> tuple[IPAddress, ...]:
@@ -69,14 +74,19 @@ class OwnAddresses:
         if not self.ticket.started:
             self.ticket.abandon()
             return True
-        async with asyncio.timeout(self.context.settings.release_seconds):
-            try:
+        try:
+            async with asyncio.timeout(self.context.settings.release_seconds):
                 granted = await asyncio.shield(self.ticket.done)
-            except IPAMError:
-                return True  # refused: there is nothing to give back
-        if granted.fresh:
+        except IPAMError:
+            return True  # refused: there is nothing to give back
+        except (DatastoreError, TimeoutError):
+            if self.stands:
+                return False  # done or not, the DEL of what stands takes it (ADD-07)
+            raise
+        if granted.fresh and not self.stands:
             await datastore_release.release(self.context, self.attachment)
-        return granted.fresh
+            return True
+        return False
 
 
 @dataclass(slots=True)
@@ -89,6 +99,7 @@ class _EndpointAlone:
     extra: Result = field(default=Result(), init=False)
     _given: tuple[IPAddress, ...] = field(default=(), init=False)
     _written: bool = field(default=False, init=False)
+    _unknown: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         self.writer.tells_network = True
@@ -96,21 +107,28 @@ class _EndpointAlone:
     async def settled(self) -> Granted:
         """Write the endpoint."""
         assert self.writer.written is not None
-        self._written = True
+        self._written = self._unknown = True
         try:
             revision = await self.context.store.commit([self.writer.written])
         except CommitConflict as error:
+            self._unknown = False
             raise CNIError(
                 Code.TRY_AGAIN_LATER, f"the endpoint of {self.attachment} was changed meanwhile"
             ) from error
+        self._unknown = False
         written = self.writer.written
         entry = Entry(written.key, written.value, revision_of(revision, written.key), b"")
         return Granted(self._given, entries={written.key: entry})
 
     async def undo(self) -> bool:
-        """Remove the endpoint, if it was written."""
+        """Remove the endpoint, if it was written.
+
+        Raises DatastoreUnavailable where it may still be: the journal goes on for a while (CNI-19).
+        """
         if self._written:
             await datastore_release.release(self.context, self.attachment)
+        if self._unknown:
+            raise DatastoreUnavailable("whether the endpoint was written is not known")
         return True
 
 
@@ -167,6 +185,4 @@ class DelegatedAddresses(_EndpointAlone):
         """The plugin's DEL, also where its answer was not waited for, then the endpoint."""
         if self._asked:
             await self.delegate.delete()
-        if self._written:
-            await datastore_release.release(self.context, self.attachment)
-        return True
+        return await _EndpointAlone.undo(self)
