@@ -32,6 +32,7 @@ from cni.verbs import datastore_release, delete, network_profile
 from cni.veth import pod_end
 from ipam.records.blocks import IPAddress
 from libcalico.datastore.interface import CommitConflict, revision_of
+from libcalico.errors import DatastoreUnavailable
 from linux import links
 from linux.links import Link
 
@@ -54,7 +55,7 @@ async def add(
     addresses = addresses_of(request, previous)
     trace.mark("names")
     subject, wait = delete.subject_of(attachment), request.config.policy_setup_timeout
-    stood = False
+    stood, unknown = False, None
     try:
         async with asyncio.timeout(settings.datastore_seconds):
             entry = await context.store.get(writer.key)
@@ -62,7 +63,9 @@ async def add(
             writer.change(entry, addresses)
             assert writer.written is not None
             context.felix.offer(subject, writer.stored_bytes())
+            unknown = True
             revision = await context.store.commit([writer.written])
+            unknown = False
         trace.mark("commit")
         if wait:
             await _in_force(context, str(attachment), subject, wait)
@@ -78,8 +81,8 @@ async def add(
     except BaseException:
         if stood:
             context.felix.stored(subject, 0)
-        else:
-            await asyncio.shield(context.keep(_undo(context, request)))
+        elif unknown is not None:
+            await asyncio.shield(context.keep(_undo(context, request, unknown)))
         raise
     context.felix.stored(subject, revision_of(revision, writer.key))
     context.journal.drop(request)
@@ -146,9 +149,12 @@ def _ends(context: DaemonContext, request: Request, netns_fd: int) -> tuple[Link
     return inner, outer
 
 
-async def _undo(context: DaemonContext, request: Request) -> None:
+async def _undo(context: DaemonContext, request: Request, unknown: bool) -> None:
+    """Take the endpoint back. `unknown`: it may still be written, after this (CNI-19)."""
     attachment = attachment_of(request, context.node)
     left: list[Exception] = []
+    if unknown:
+        left.append(DatastoreUnavailable("whether the endpoint was written is not known"))
     try:
         await datastore_release.release(context, attachment, unwired=True)
     except Exception as error:  # noqa: BLE001 - an undo goes on; kept in `left`, for the journal

@@ -27,7 +27,7 @@ from cni.request.request import Request, parse_request
 from cni.request.result import IPConfig, Result
 from cni.server.dispatch import Dispatcher
 from cni.socket.trace import Trace
-from cni.verbs import network_profile, policy_only
+from cni.verbs import datastore_release, delete, network_profile, policy_only
 from ipam.records.blocks import Allocation, parse_address
 from libcalico.datastore.interface import Change, CommitConflict
 from libcalico.errors import DatastoreUnavailable
@@ -70,7 +70,7 @@ class Felix:
         return str(self.answer)
 
 
-async def _nothing(*_: Any) -> None:
+async def _nothing(*_: Any, **__: Any) -> None:
     return None
 
 
@@ -88,6 +88,22 @@ def away(changes: Sequence[Change]) -> None:
 
 def fine(changes: Sequence[Change]) -> None:
     return None
+
+
+def policy_only_context(store: MemoryStore, felix: Felix, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What an ADD of policy alone works with; its interface stands."""
+    context: Any = SimpleNamespace(
+        node="node1", store=store, felix=felix, keep=asyncio.ensure_future,
+        settings=SimpleNamespace(datastore_seconds=5.0), check_store=lambda _: None,
+        cluster=SimpleNamespace(require_ready=_nothing, find_node=_nothing),
+        pod_source=SimpleNamespace(facts=_facts), journal=SimpleNamespace(drop=lambda _: None),
+    )  # fmt: skip
+    monkeypatch.setattr(policy_only, "check_node_name", lambda *_: None)
+    monkeypatch.setattr(daemon_context, "check_node_known", lambda *_: None)
+    monkeypatch.setattr(network_profile, "ensure", _nothing)
+    ends = SimpleNamespace(mac="ee:00:00:00:00:01"), SimpleNamespace(name="veth1")
+    monkeypatch.setattr(policy_only, "_ends", lambda *_: ends)
+    return context
 
 
 @pytest.mark.parametrize("repeated", [False, True])
@@ -109,22 +125,12 @@ def test_policy_only_a_repeated_add_that_fails_leaves_the_running_pod_its_policy
     attachment = attachment_of(asked, "node1")
     store, felix, undone = MemoryStore(), Felix(answer), list[str]()
 
-    async def undo(*_: Any) -> None:
-        undone.append("undone")
+    async def undo(_context: Any, _request: Any, unknown: bool) -> None:
+        undone.append("unknown" if unknown else "undone")
         felix.retract(None)
 
-    context: Any = SimpleNamespace(
-        node="node1", store=store, felix=felix, keep=asyncio.ensure_future,
-        settings=SimpleNamespace(datastore_seconds=5.0), check_store=lambda _: None,
-        cluster=SimpleNamespace(require_ready=_nothing, find_node=_nothing),
-        pod_source=SimpleNamespace(facts=_facts), journal=SimpleNamespace(drop=lambda _: None),
-    )  # fmt: skip
-    monkeypatch.setattr(policy_only, "check_node_name", lambda *_: None)
-    monkeypatch.setattr(daemon_context, "check_node_known", lambda *_: None)
-    monkeypatch.setattr(network_profile, "ensure", _nothing)
+    context = policy_only_context(store, felix, monkeypatch)
     monkeypatch.setattr(policy_only, "_undo", undo)
-    ends = SimpleNamespace(mac="ee:00:00:00:00:01"), SimpleNamespace(name="veth1")
-    monkeypatch.setattr(policy_only, "_ends", lambda *_: ends)
 
     async def story() -> None:
         if repeated:
@@ -139,9 +145,43 @@ def test_policy_only_a_repeated_add_that_fails_leaves_the_running_pod_its_policy
             assert attachment.endpoint_key in store.entries
         else:
             assert felix.told == ["offer", "retract"]
-            assert bool(undone) == (commit is not conflict), "a conflict wrote nothing"
+            once = {conflict: [], away: ["unknown"], fine: ["undone"]}
+            assert undone == once[commit], "a conflict wrote nothing"
 
     asyncio.run(story())
+
+
+def test_policy_only_a_repeated_add_that_reads_nothing_takes_nothing_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """ADD-07: whether the pod runs is not known then, and nothing was written."""
+    store, felix = MemoryStore(), Felix()
+
+    async def reading(*_: Any) -> None:
+        raise DatastoreUnavailable("no answer")
+
+    store.get = reading  # type: ignore[assignment]
+    context = policy_only_context(store, felix, monkeypatch)
+    with pytest.raises(DatastoreUnavailable):
+        asyncio.run(policy_only.add(context, request(), 0, Trace("ADD"), PREVIOUS))
+    assert felix.told == []
+
+
+@pytest.mark.parametrize("unknown", [False, True])
+def test_policy_only_an_endpoint_that_may_come_to_light_is_remembered(
+    unknown: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CNI-19."""
+    remembered: list[Exception] = []
+
+    async def remember(_context: Any, _request: Any, left: Any) -> None:
+        remembered.extend(left)
+
+    monkeypatch.setattr(datastore_release, "release", _nothing)
+    monkeypatch.setattr(delete, "remember_undo", remember)
+    context: Any = SimpleNamespace(node="node1", felix=Felix())
+    asyncio.run(policy_only._undo(context, request(), unknown))
+    assert bool(remembered) == unknown
 
 
 def test_a_collection_leaves_containers_that_call_meanwhile(
