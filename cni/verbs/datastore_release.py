@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 
 from cni.node.daemon_context import DaemonContext
 from cni.pods.endpoint import is_of, recorded_addresses, remover
-from cni.request.attachment import Attachment
+from cni.request.attachment import INTERFACE, Attachment
 from cni.socket import call_log
 from cni.veth import wiring
 from ipam.allocator.requests import Release
@@ -80,7 +80,13 @@ async def release(
         if await forget_flows(context, recorded_addresses(own, attachment)) and own:
             forgot()
         granted = await context.allocator.perform(
-            Release(attachment.handle_id, frozenset(spared), remover(attachment), known=known)
+            Release(
+                attachment.handle_id,
+                frozenset(spared),
+                remover(attachment),
+                attributes={INTERFACE: attachment.ifname},
+                known=known,
+            )
         )
     return released + list(granted.addresses)
 

@@ -7,14 +7,14 @@ say which interface has an address (CNI-81). Tested in tests/cni/test_ipam_plugi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 
 from cni.node.daemon_context import DaemonContext
+from cni.pods.endpoint import recorded_addresses
 from cni.request.attachment import INTERFACE, Attachment
 from ipam.records import blocks, handles
 from ipam.records.blocks import IPAddress
-from libcalico.datastore.interface import Entry
+from libcalico.datastore.interface import Selection
 from libcalico.errors import InvalidValue
 from libcalico.model.keys import HandleKey, Key
 
@@ -36,39 +36,36 @@ async def holdings(context: DaemonContext, attachment: Attachment) -> Holdings:
     """Read the addresses of this interface. Raises DatastoreError or TimeoutError."""
     legacy = f"{attachment.namespace}.{attachment.pod}" if attachment.pod else ""
     handle_ids = [attachment.handle_id, legacy or attachment.container_id]
-    read_keys: list[Key] = [HandleKey(handle_id) for handle_id in handle_ids]
-    with suppress(InvalidValue):
-        read_keys.append(attachment.endpoint_key)
-    entries = await context.store.get_many(read_keys)
-    recorded: set[str] = set()
+    entries = await context.store.get_many([HandleKey(handle_id) for handle_id in handle_ids])
     keys: set[Key] = set()
-    for key, entry in entries.items():
-        if entry is None:
-            continue
-        if isinstance(key, HandleKey):
-            keys |= set(handles.block_keys(entry.value))
-        elif entry.value.spec.containerID == attachment.container_id:
-            recorded = {text.partition("/")[0] for text in entry.value.spec.ipNetworks}
+    for entry in entries.values():
+        keys |= set(handles.block_keys(entry.value)) if entry else set()
     stored = await context.store.get_many(sorted(keys, key=str)) if keys else {}
-    by_handle = {
-        handle_id: _of_handle(attachment, handle_id, stored, recorded) for handle_id in handle_ids
-    }
-    return Holdings(
-        {handle_id: addresses for handle_id, addresses in by_handle.items() if addresses}
-    )
-
-
-def _of_handle(
-    attachment: Attachment, handle_id: str, stored: Mapping[Key, Entry | None], recorded: set[str]
-) -> tuple[IPAddress, ...]:
-    """The addresses of one handle that are this interface's, on this node (CNI-81)."""
-    return tuple(
-        allocation.address
+    here = [
+        allocation
         for entry in stored.values()
         if entry is not None
         for allocation in blocks.allocations(entry.value)
-        if allocation.handle_id == handle_id
+        if allocation.handle_id in handle_ids
         and allocation.attributes.get("node", attachment.node) == attachment.node
         and allocation.attributes.get(INTERFACE, attachment.ifname) == attachment.ifname
-        and str(allocation.address) not in recorded
-    )
+    ]
+    recorded: set[IPAddress] = set()
+    if any(INTERFACE not in allocation.attributes for allocation in here):
+        recorded = await _recorded(context, attachment)
+    by_handle: dict[str, tuple[IPAddress, ...]] = {}
+    for one in here:
+        if INTERFACE in one.attributes or one.address not in recorded:
+            by_handle[one.handle_id] = (*by_handle.get(one.handle_id, ()), one.address)
+    return Holdings(by_handle)
+
+
+async def _recorded(context: DaemonContext, attachment: Attachment) -> set[IPAddress]:
+    """What endpoints of this container record, of whichever interface: `calico` took those."""
+    try:
+        prefix = attachment.sibling_prefix
+    except InvalidValue:
+        return set()
+    selection = Selection("WorkloadEndpoint", namespace=attachment.namespace, name_prefix=prefix)
+    listing = await context.store.list(selection)
+    return {one for entry in listing.entries for one in recorded_addresses(entry, attachment)}

@@ -9,7 +9,7 @@ from ipam.allocator.requests import Answer, Granted, Release
 from ipam.allocator.transaction_draft import Step, TransactionDraft
 from ipam.records import handles
 from ipam.records.blocks import IPAddress
-from libcalico.model import Handle
+from libcalico.model import Attribute, Handle
 from libcalico.model.keys import BlockKey, HandleKey, Key
 
 
@@ -43,7 +43,7 @@ def give_back(draft: TransactionDraft, request: Release, step: Step) -> list[IPA
             gone = [
                 ordinal
                 for ordinal, address in zip(mine, draft.addresses(key, mine), strict=True)
-                if _is_released(request, address)
+                if _is_released(request, address, edit.holder(ordinal))
             ]
             if gone:
                 step.freed.append((key, gone))
@@ -54,9 +54,11 @@ def give_back(draft: TransactionDraft, request: Release, step: Step) -> list[IPA
     return released
 
 
-def _is_released(request: Release, address: IPAddress) -> bool:
+def _is_released(request: Release, address: IPAddress, holder: Attribute | None) -> bool:
     included = request.only is None or address in request.only
-    return included and address not in request.spared
+    said = (holder.secondary if holder else None) or {}
+    agrees = all(said.get(name, text) == text for name, text in request.attributes.items())
+    return included and agrees and address not in request.spared
 
 
 def blocks_of(draft: TransactionDraft, handle: Handle | None) -> list[BlockKey]:

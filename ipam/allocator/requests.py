@@ -69,14 +69,16 @@ class Allocate:
 class Release:
     """Everything that a handle holds, except the `spared` addresses of its other interfaces.
 
-    Nothing held is no error. `only` narrows it to some addresses. `known` are entries that the
-    caller remembers, so that they need not be read; the commit's guards prove them.
+    Nothing held is no error. `only` narrows it to some addresses, `attributes` to those whose own
+    attributes do not say otherwise. `known` are entries that the caller remembers, so that they
+    need not be read; the commit's guards prove them.
     """
 
     handle_id: str
     spared: frozenset[IPAddress] = frozenset()
     companion: Companion | None = None
     only: frozenset[IPAddress] | None = None
+    attributes: Mapping[str, str] = field(default_factory=dict)
     known: Mapping[Key, Entry | None] = field(default_factory=dict)
 
 
