@@ -79,15 +79,11 @@ async def release(
             await _remove_recorded_veth(context, attachment, own)
         if await forget_flows(context, recorded_addresses(own, attachment)) and own:
             forgot()
-        granted = await context.allocator.perform(
-            Release(
-                attachment.handle_id,
-                frozenset(spared),
-                remover(attachment),
-                attributes={INTERFACE: attachment.ifname},
-                known=known,
-            )
+        own_only = {INTERFACE: attachment.ifname}
+        rest = Release(
+            attachment.handle_id, frozenset(spared), remover(attachment), None, own_only, known
         )
+        granted = await context.allocator.perform(rest)
     return released + list(granted.addresses)
 
 
