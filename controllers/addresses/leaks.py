@@ -11,11 +11,13 @@ Invariants (tests/controllers/test_leaks.py):
   LEAK-2  A handle is released only when it was seen unused twice, `GAP` seconds apart at least,
           as the very same allocations; while its node exists after the grace period, too.
   LEAK-3  A tunnel's address is released only when its node is gone and nothing valid is left there.
+  LEAK-8  That Kubernetes tells another address proves nothing against a later sandbox of the pod
+          than the one that has it: the kubelet did not tell yet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network
 
@@ -108,21 +110,26 @@ def _is_elsewhere(address: str, node: str, pod: PodView, view: ClusterView) -> b
 
 def _living(
     handles: Mapping[str, list[tuple[Allocation, IPv4Network | IPv6Network]]], view: ClusterView
-) -> dict[tuple[str, str], set[str]]:
-    """By pod, the containers with an address that Kubernetes tells.
+) -> dict[tuple[str, str], dict[str, str]]:
+    """By pod, the containers with an address that Kubernetes tells, and when they got it.
 
     Kubernetes tells the addresses of a pod's first network alone. One of another network is that
     of a living pod if its container is; and where the first network is no network of ours, what
     Kubernetes tells proves nothing.
     """
-    by_pod: dict[tuple[str, str], set[str]] = {}
+    by_pod: dict[tuple[str, str], dict[str, str]] = {}
     for handle_id, members in handles.items():
         for one, _ in members:
             pod = pod_of(one)
             known = view.pods.get(pod) if pod else None
             if pod and known and not known.evicted and str(one.address) in known.addresses:
-                by_pod.setdefault(pod, set()).add(split_handle(handle_id)[1])
+                by_pod.setdefault(pod, {})[split_handle(handle_id)[1]] = _since(one)
     return by_pod
+
+
+def _since(allocation: Allocation) -> str:
+    """When it was made, as Go writes a time: of one node's the later text is the later time."""
+    return allocation.attributes.get("timestamp", "")
 
 
 def judge(stored: Iterable[Block], view: ClusterView) -> Judgement:
@@ -156,7 +163,7 @@ def _candidate(
     handle_id: str,
     members: list[tuple[Allocation, IPv4Network | IPv6Network]],
     view: ClusterView,
-    living: Mapping[tuple[str, str], Collection[str]],
+    living: Mapping[tuple[str, str], Mapping[str, str]],
 ) -> Candidate | None:
     allocations = [one for one, _ in members]
     first = allocations[0]
@@ -177,8 +184,11 @@ def _candidate(
     if pod is None or any(pod_of(one) != pod for one in allocations):
         return None
     reasons = [unused(str(a.address), node, view.pods.get(pod), view) for a in allocations]
-    lives = split_handle(handle_id)[1] in living.get(pod, ())
-    if (ANOTHER in reasons and (lives or pod not in living)) or (lives and node not in view.nodes):
+    told = living.get(pod, {})
+    lives = split_handle(handle_id)[1] in told
+    newest = max(told.values(), default="")
+    newer = "" < newest < min(map(_since, allocations))
+    if (ANOTHER in reasons and (lives or not told or newer)) or (lives and node not in view.nodes):
         return None
     return Candidate(handle_id, allocated, node, gone, pod, reasons[0]) if all(reasons) else None
 

@@ -120,6 +120,27 @@ def test_the_address_of_another_sandbox_leaks_and_that_of_another_network_does_n
 
 
 @pytest.mark.parametrize(
+    ("told", "other", "leaks"),
+    [
+        ("2026-11-28 10:00:00 +0000 UTC", "2026-11-28 10:00:00.5 +0000 UTC", False),
+        ("2026-11-28 10:00:00.12 +0000 UTC", "2026-11-28 10:00:00.123 +0000 UTC", False),
+        ("2026-11-28 10:00:00.5 +0000 UTC", "2026-11-28 10:00:00 +0000 UTC", True),
+        ("2026-11-28 10:00:00 +0000 UTC", "", True),
+        ("", "2026-11-28 10:00:00 +0000 UTC", True),
+    ],
+    ids=["newer", "newer by little", "older", "time not known", "other time not known"],
+)
+def test_a_newer_sandbox_than_the_one_that_kubernetes_tells_keeps_its_address(
+    told: str, other: str, leaks: bool
+) -> None:
+    """LEAK-8: the DEL of the old one is lost, and the kubelet is silent; also without endpoints."""
+    pods = {("s", "p"): PodView("k1", frozenset({"10.70.0.1"}))}
+    first = (1, "net.c1", POD | ({"timestamp": told} if told else {}), 7)
+    second = (2, "net.c2", POD | ({"timestamp": other} if other else {}), 8)
+    assert ("net.c2" in judge([block(first, second)], view(pods)).unused) == leaks
+
+
+@pytest.mark.parametrize(
     "held",
     [
         (1, "", POD, 7),
