@@ -134,9 +134,9 @@ def _of_prefix(agent: Agent, prefix: IPNetwork) -> Iterator[CalicoNodeRoute]:
         yield CalicoNodeRoute("FIB", str(prefix), text, interface, learned)
     used = kind is None and way is None and prefix in agent.publisher.current
     together = used_together(routing.rib.best(prefix)) if used else []
-    told = {(each.source.peer, each.path_id) for each in together}
+    in_use = {(each.source.peer, each.path_id) for each in together}
     for path in routing.rib.taken(prefix):
-        fib = (path.source.peer, path.path_id) in told
+        fib = (path.source.peer, path.path_id) in in_use
         planned = agent.sessions.planned.get(path.source.peer)
         yield _learned(agent, prefix, path, "FIB" if fib else "RIB", planned)
 

@@ -184,11 +184,13 @@ def _candidate(
     if pod is None or any(pod_of(one) != pod for one in allocations):
         return None
     reasons = [unused(str(a.address), node, view.pods.get(pod), view) for a in allocations]
-    told = living.get(pod, {})
-    lives = split_handle(handle_id)[1] in told
-    newest = max(told.values(), default="")
+    containers = living.get(pod, {})
+    lives = split_handle(handle_id)[1] in containers
+    newest = max(containers.values(), default="")
     newer = "" < newest < min(map(_since, allocations))
-    if (ANOTHER in reasons and (lives or not told or newer)) or (lives and node not in view.nodes):
+    if (ANOTHER in reasons and (lives or not containers or newer)) or (
+        lives and node not in view.nodes
+    ):
         return None
     return Candidate(handle_id, allocated, node, gone, pod, reasons[0]) if all(reasons) else None
 
