@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from tests.mutants import order
 from tests.mutants.drawing import LEAST, ROOMS, Mutant, draw, found
 from tests.mutants.nearest import Nearest
 from tests.mutants.running import FAILED, Verdict, at_once, in_box, judge
@@ -46,13 +47,21 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
     return told
 
 
-def unsound(verdicts: Sequence[Verdict]) -> list[str]:
+def unsound(killers: Sequence[str]) -> set[str]:
     """Tests that killed a mutant and fail without one, too."""
-    killers = sorted({one for verdict in verdicts for one in verdict.by})
-    if not killers:
-        return []
-    _, said = in_box(ROOT, killers, words=())
-    return sorted(set(FAILED.findall(said)) & set(killers))
+    _, said = in_box(ROOT, killers, words=()) if killers else (0, "")
+    return set(FAILED.findall(said)) & set(killers)
+
+
+def parts_of(verdicts: Sequence[Verdict], number: int) -> list[list[str]]:
+    """The tests that killed mutants, in so many parts; those of a file stay together. Pure."""
+    files: dict[str, set[str]] = {}
+    for one in {one for verdict in verdicts for one in verdict.by}:
+        files.setdefault(one.partition("::")[0], set()).add(one)
+    tests: list[list[str]] = [[] for _ in range(number)]
+    for file in sorted(files):
+        min(tests, key=len).extend(sorted(files[file]))
+    return tests
 
 
 def portions(drawn: Sequence[Mutant]) -> list[list[Mutant]]:
@@ -125,26 +134,34 @@ def main(words: Sequence[str]) -> int:
         if any((ROOT / one.file).read_text() != texts[one.file] for one in mutants):
             raise RuntimeError("the tree was changed while its mutants were tried")
 
-    def alone(mutant: Mutant, tests: Sequence[str], not_by: Sequence[str] = ()) -> Verdict:
+    slow = set[str]()
+
+    def alone(
+        mutant: Mutant, tests: Sequence[str], not_by: Sequence[str] = (), tried: bool = False
+    ) -> Verdict:
         unchanged([mutant])
-        return tell(judge(ROOT, mutant, tests, not_by))
+        answer = judge(ROOT, mutant, tests, not_by, later=sorted(slow), quick_later=tried)
+        slow.update(order.slow(answer.said))
+        return tell(answer)
 
     def portion(mutants: Sequence[Mutant]) -> list[Verdict]:
         """Quick tests first, all mutants in one process; then each survivor by itself."""
-        told, left = dict[Mutant, Verdict](), dict(near)
+        told, left, tried = dict[Mutant, Verdict](), dict(near), set[Mutant]()
         for mutant, by in at_once(ROOT, mutants, near):
+            if by == "":
+                tried.add(mutant)
             if by:
                 told[mutant] = tell(Verdict(mutant, True, tuple(near[mutant]), "", (by,)))
             elif asked.quick:
                 few = [] if by is not None else filter(nearest.quick, near[mutant])
                 left[mutant] = list(few)
         unchanged(mutants)
-        return [told.get(one) or alone(one, left[one]) for one in mutants]
+        return [told.get(one) or alone(one, left[one], tried=one in tried) for one in mutants]
 
     with ThreadPoolExecutor(asked.jobs) as pool:
         parts = pool.map(portion, portions(drawn))
         verdicts = [one for part in parts for one in part]
-        bad = unsound(verdicts)
+        bad = sorted(set().union(*pool.map(unsound, parts_of(verdicts, asked.jobs))))
         for test in bad:
             print(f"left out, does not pass without a mutant: {test}", file=say, flush=True)
         again = [one.mutant for one in verdicts if set(one.by) & set(bad)]

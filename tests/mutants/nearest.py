@@ -6,6 +6,7 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 TOP = (
@@ -13,6 +14,7 @@ TOP = (
     "calicoctl", "web", "lab", "tests",
 )  # fmt: skip
 NAMED = re.compile(r"tests/[a-z_0-9/]+/test_[a-z_0-9]+\.py")
+WORD = re.compile(r"\w+")
 FAR = 4
 """Import steps beyond which a test says nothing of a module."""
 OUTSIDE = re.compile(r"etcd|netns|subprocess|\bworld\b|\blab\b|\bprocess\b|\bnode_server\b")
@@ -37,7 +39,7 @@ def imports(text: str, known: Iterable[str]) -> set[str]:
 
 
 def _named(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
+    for node in _statements(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -45,10 +47,18 @@ def _named(tree: ast.AST) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def _said(where: str) -> list[re.Pattern[str]]:
-    """What finds the names of a qualified name in a test: plain ones alone. Pure."""
-    plain = [one for one in where.split(".") if one and not one.startswith(("_", "("))]
-    return [re.compile(rf"\b{re.escape(one)}\b") for one in plain]
+def _statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """Every statement, at any depth. Expressions, which are most of a tree, hold none."""
+    for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+        inside = getattr(tree, name, None)
+        for node in inside if isinstance(inside, list) else ():
+            yield node
+            yield from _statements(node)
+
+
+def _said(where: str) -> list[str]:
+    """The names of a qualified name that a test may say: plain ones alone. Pure."""
+    return [one for one in where.split(".") if one and not one.startswith(("_", "("))]
 
 
 class Nearest:
@@ -78,7 +88,7 @@ class Nearest:
         ranked = sorted(
             (
                 self._rank(module, name, steps, str(self._files[name]) in named)
-                - sum(1 for one in said if one.search(self._texts[name])),
+                - len(self._words(name).intersection(said)),
                 not self._alone(name),
                 str(self._files[name]),
             )
@@ -91,8 +101,13 @@ class Nearest:
         """Whether a file of tests needs no more than itself."""
         return self._alone(".".join(_parts(Path(file))))
 
+    @cache  # noqa: B019
     def _alone(self, name: str) -> bool:
         return not OUTSIDE.search(self._texts[name])
+
+    @cache  # noqa: B019
+    def _words(self, name: str) -> set[str]:
+        return set(WORD.findall(self._texts[name]))
 
     def _rank(self, module: str, test: str, steps: int, named: bool) -> float:
         own = module.split(".")[0] in test.split(".")[1:2]

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests import box
-from tests.mutants import warm
+from tests.mutants import order, warm
 from tests.mutants.drawing import Mutant
 
 BOX = (*box.BOX, "--net")
@@ -42,6 +42,8 @@ PIPES: dict[str, int] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.
 HANG = 1800
 """Seconds for one run of the tests."""
 HUNG = 124
+SAID = 40_000
+"""Characters of the end of what pytest says: a line for each test that failed is among them."""
 FAILED = re.compile(
     r"^(?:FAILED|ERROR) (tests?[/_]\S+?(?:::[^ \[]+(?:\[.*?\])?)?)(?: - .*)?$", re.M
 )
@@ -79,7 +81,7 @@ def in_box(
     told = b"".join(said).decode(errors="replace").strip()
     if inside.returncode == NO_BOX:
         raise RuntimeError(f"no box for the tests: {told.splitlines()[-3:]}")
-    return inside.returncode, told[-4000:]
+    return inside.returncode, told[-SAID:]
 
 
 def at_once(
@@ -113,7 +115,16 @@ def at_once(
 
 
 def _boxed(root: Path, file: str, words: Sequence[str]) -> list[str]:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=line"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--tb=line",
+        "--assert=plain",
+    ]
     command += ["--hypothesis-seed=0", *profile(root), *words]
     return [*BOX, "sh", "-c", SET_UP, "sh", str(root), file, *command]
 
@@ -129,16 +140,25 @@ def profile(root: Path) -> list[str]:
     return ["--hypothesis-profile=mutants"] if known else []
 
 
-def judge(root: Path, mutant: Mutant, tests: Sequence[str], not_by: Sequence[str] = ()) -> Verdict:
+def judge(
+    root: Path,
+    mutant: Mutant,
+    tests: Sequence[str],
+    not_by: Sequence[str] = (),
+    *,
+    later: Sequence[str] = (),
+    quick_later: bool = False,
+) -> Verdict:
     """Whether one of the files of tests fails on the mutant, tests of `not_by` apart.
 
-    Without tests it survives. Where nothing ends, it is killed only if the same tests end without
-    it. RuntimeError as `in_box`.
+    `later`, `quick_later`: what runs after the other tests, as `order.words` says. Without tests
+    it survives. Where nothing ends, it is killed only if the same tests end without it.
+    RuntimeError as `in_box`.
     """
     if not tests:
         return Verdict(mutant, False, (), "no tests")
     text = mutant.change.applied((root / mutant.file).read_text())
-    words = ["-x", *(f"--deselect={one}" for one in not_by)]
+    words = ["-x", *order.words(later, quick_later), *(f"--deselect={one}" for one in not_by)]
     status, said = in_box(root, tests, mutant.file, text, words)
     if status == HUNG:
         ends = in_box(root, tests, words=words)[0] != HUNG

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.mutants.__main__ import parts_of
 from tests.mutants.drawing import ROOMS, Mutant, draw, found, shares
 from tests.mutants.nearest import Nearest
 from tests.mutants.operators import changes
-from tests.mutants.running import at_once, judge
+from tests.mutants.order import slow
+from tests.mutants.running import Verdict, at_once, judge
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -137,6 +139,59 @@ def test_many_mutants_meet_their_tests_in_one_process(tmp_path: Path, times: int
         ("unmet", "constant"): "",
         ("ends", "drop raise"): "test_it.py::test_ends",
     }
+
+
+ORDERED = """\
+import subprocess, subject, time
+def note(name):
+    with open("{notes}", "a") as file:
+        print(name, file=file)
+def test_quick(): note("quick")
+def test_slow(): note("slow"); subprocess.run(["true"])
+def test_other(): note("other"); assert subprocess.run(["true"]).returncode == 0 and subject.right()
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="namespaces need root")
+@pytest.mark.parametrize("kind", ["compare", "negate"])
+def test_what_is_slow_or_was_tried_already_still_runs_at_the_end(tmp_path: Path, kind: str) -> None:
+    """A mutant that nothing notices meets every test; one that is noticed meets few."""
+    notes = f"/var/tmp/mutants-{os.getpid()}"
+    text = "def right():\n    return 1 == 1\ndef unmet():\n    if unmet:\n        return 3\n"
+    (tmp_path / "subject.py").write_text(text)
+    (tmp_path / "test_it.py").write_text(ORDERED.format(notes=notes))
+    (change,) = [one for one in changes(text) if one.kind == kind]
+    try:
+        answer = judge(
+            tmp_path,
+            Mutant("room", "subject.py", change),
+            ["test_it.py"],
+            later=["test_it.py::test_slow"],
+            quick_later=True,
+        )
+        met = Path(notes).read_text().split()
+    finally:
+        Path(notes).unlink(missing_ok=True)
+    assert answer.killed == (kind == "compare")
+    assert met == (["other"] if answer.killed else ["other", "slow", "quick"])
+
+
+def test_what_took_long_is_read_from_what_pytest_said() -> None:
+    said = (
+        "2.51s call     tests/a/test_b.py::test_c[one two]\n"
+        "3.00s setup    tests/a/test_b.py::test_d\n"
+        "9.00s teardown tests/a/test_b.py::test_e\n1.99s call     tests/a/test_b.py::test_f\n"
+    )
+    assert slow(said) == {"tests/a/test_b.py::test_c[one two]", "tests/a/test_b.py::test_d"}
+    assert slow("no durations") == set()
+
+
+def test_tests_that_killed_are_shared_out_by_files() -> None:
+    mutant = Mutant("room", "subject.py", next(changes("LIMIT = 7\n")))
+    killers = ["a.py::one", "b.py::one", "a.py::two", "c.py::one", "a.py::two"]
+    verdicts = [Verdict(mutant, True, (), "", (one,)) for one in killers]
+    assert parts_of(verdicts, 2) == [["a.py::one", "a.py::two"], ["b.py::one", "c.py::one"]]
+    assert parts_of([], 2) == [[], []]
 
 
 def _is_sleeper(cmdline: Path) -> bool:

@@ -33,6 +33,8 @@ import pytest
 JOBS = ".mutants.json"
 HANG = 600.0
 """Seconds for the tests of one mutant, which take a tenth of that without it at most."""
+SLOW = 1.0
+"""Seconds from which on a test that was not measured is kept for the end by later mutants."""
 MANY = 5
 """Mutants for each file of tests from which on it pays to measure the tests."""
 HARMLESS = frozenset(
@@ -176,6 +178,7 @@ class Tests:
         self._session, self._root = session, root
         self._items = {item.nodeid: item for item in session.items if is_quick(item)}
         self._seconds: dict[str, float] = {}
+        self._slow: set[str] = set()
         self._reached: dict[Place, list[str]] = defaultdict(list)
 
     def _failed(self, item: pytest.Item) -> bool:
@@ -212,15 +215,20 @@ class Tests:
             names = sorted(reaching, key=self._seconds.__getitem__)
         else:
             names = [n for file in files for n in self._items if n.partition("::")[0] == file]
+            names.sort(key=self._slow.__contains__)
         if not names:
             return ""
 
-        def work() -> str:
+        def work() -> tuple[str, list[str]]:
+            slow = list[str]()
             if put_in(pairs):
                 for name in names:
+                    began = time.monotonic()
                     if self._failed(self._items[name]):
-                        return name
-            return ""
+                        return name, slow
+                    if time.monotonic() - began > SLOW:
+                        slow.append(name)
+            return "", slow
 
         # An endless loop is found by its work, on a slow machine as on a fast one.
         usual = sum(self._seconds[name] for name in names) if measured else 0.0
@@ -228,7 +236,11 @@ class Tests:
         if answer == "hung":
             quick = measured and usual < HANG / 10
             return "nothing ended" if quick else ""
-        return names[0] if answer is None else str(answer)
+        if answer is None:
+            return names[0]
+        by, slow = answer
+        self._slow.update(slow)
+        return str(by)
 
 
 @pytest.hookimpl(tryfirst=True)
