@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from typing import Any, cast
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controllers.endpoints.endpoint_labels import EndpointLabels, PodFacts, relabelled
+from controllers.addresses.pods import Pods
+from controllers.endpoints.endpoint_labels import EndpointLabels, PodFacts, facts_of, relabelled
+from controllers.mirror.objects import Pod
 from libcalico import names
-from libcalico.datastore.interface import ABSENT, Put
+from libcalico.datastore.interface import ABSENT, Datastore, Put
+from libcalico.kubernetes.names import Name
 from libcalico.model import Metadata, WorkloadEndpoint, WorkloadEndpointSpec
+from libcalico.model.codec import encode_value
 from libcalico.model.keys import ResourceKey
 from tests.controllers.running import running
+from tests.ipam.memory import MemoryStore
 from tests.support.apiserver import ApiServer
 from tests.support.etcd import Etcd
 from tests.support.patience import until
@@ -105,3 +112,54 @@ async def test_a_label_that_changes_reaches_the_endpoint(cluster: ApiServer, sto
             await until(lambda: again.in_sync)
             assert again.writes == 0
         await client.close()
+
+
+def pod(spec: dict[str, Any], *addresses: str, **labels: str) -> Pod:
+    """A pod as the API server sends it."""
+    document = {
+        "metadata": {"name": "web", "namespace": "s", "labels": labels},
+        "spec": spec,
+        "status": {"podIPs": [{"ip": one} for one in addresses]},
+    }
+    return msgspec.json.decode(json.dumps(document), type=Pod)
+
+
+@pytest.mark.parametrize(
+    ("spec", "addresses", "has"),
+    [
+        ({"nodeName": "n1"}, ("10.0.0.1",), True),
+        ({"nodeName": "n1", "hostNetwork": False}, ("10.0.0.1",), True),
+        ({"nodeName": "n1", "hostNetwork": True}, ("10.0.0.1",), False),
+        ({}, ("10.0.0.1",), False),
+        ({"nodeName": "n1"}, (), False),
+    ],
+)
+def test_which_pods_have_an_endpoint_of_ours(
+    spec: dict[str, Any], addresses: tuple[str, ...], has: bool
+) -> None:
+    facts = facts_of(pod(spec, *addresses, app="v1"))
+    assert facts == (PodFacts("n1", "", {"app": "v1"}, addresses) if has else None)
+
+
+@pytest.mark.asyncio
+async def test_a_pod_that_changes_is_written_once_and_one_without_address_never() -> None:
+    store = MemoryStore()
+    there = endpoint("web", "n1", "10.0.0.1", app="v1")
+    key = ResourceKey("WorkloadEndpoint", there.metadata.name, "s")
+    await store.commit([Put(key, there, ABSENT)])
+    name, nothing = Name("s", "web"), cast(Any, None)
+    part = EndpointLabels(nothing, cast(Datastore, store), pods=Pods(nothing))
+    part._endpoints.begin()
+    raw = encode_value(key, there)
+    part._endpoints.apply_rows([(f"s/{there.metadata.name}", raw, store.revision)])
+    part._endpoints.end()
+    assert len(part.queue) == 0, "no pod is known yet"
+    part.put(name, pod({"nodeName": "n1"}, "10.0.0.1", app="v2"))
+    assert len(part.queue) == 1
+    assert await part._settle(name)
+    assert store.entries[key].value.metadata.labels["app"] == "v2"
+    assert (part.writes, part.failures) == (1, 0)
+    part.put(name, pod({"nodeName": "n1"}, app="v3"))
+    assert await part._settle(name)
+    assert store.entries[key].value.metadata.labels["app"] == "v2"
+    assert part.writes == 1
