@@ -116,6 +116,20 @@ def test_the_queue_follows_no_symbolic_link(
     assert [file.name for file in directory.iterdir()] == [name]
 
 
+def test_the_directory_above_the_queue_is_no_link_and_one_further_up_may_be(
+    exe: Build, away: dict[str, str], tmp_path: Path
+) -> None:
+    elsewhere, link = tmp_path / "elsewhere", tmp_path / "link"
+    (elsewhere / "inner").mkdir(parents=True)
+    link.symlink_to(elsewhere)
+    env = away | {"CNI_COMMAND": "DEL", "CNI_CALICO_PENDING": str(link / "pending")}
+    assert call(exe.hasty("calico"), env, CONFIG).error["code"] == 11
+    assert [one.name for one in elsewhere.iterdir()] == ["inner"]
+    env["CNI_CALICO_PENDING"] = str(link / "inner/pending")
+    assert call(exe.hasty("calico"), env, CONFIG).status == 0
+    assert len(list((elsewhere / "inner/pending").iterdir())) == 1
+
+
 def test_a_loose_queue_is_closed_and_a_foreign_one_refused(
     exe: Build, away: dict[str, str]
 ) -> None:

@@ -8,7 +8,7 @@ from itertools import islice
 import pytest
 
 from ipam.records.errors import NoPool, NotInPool
-from ipam.records.pool_choice import select, serving
+from ipam.records.pool_choice import select, selects_node, serving
 from ipam.records.pools import WORKLOAD, Pool, block_count, block_order, containing
 
 A = Pool("a", ip_network("10.0.0.0/24"), 26)
@@ -74,6 +74,9 @@ def test_a_broken_selector_selects_nothing_and_stops_no_other_pool() -> None:
         select([broken], 4, node_labels={})
     good = Pool("y", ip_network("10.0.1.0/24"), 26)
     assert select([broken, good], 4, node_labels={}) == [good]
+    assert not selects_node(broken, {"zone": "b"})
+    assert selects_node(B, {"zone": "b"})
+    assert not selects_node(B, {"zone": "a"})
 
 
 def test_the_block_order_visits_every_block_once_and_differs_by_host() -> None:
