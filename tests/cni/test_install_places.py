@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -46,6 +47,44 @@ def test_no_link_is_followed_and_no_directory_taken_for_a_file(host: Host, tmp_p
     (host.bin / "calico").mkdir()
     with pytest.raises(IsADirectoryError):
         host.run()
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_what_is_no_regular_file_is_not_read_and_makes_way(tmp_path: Path, kind: str) -> None:
+    """A link to a file with the very same content, and a pipe that no process writes into."""
+    place, victim = tmp_path / "place", tmp_path / "victim"
+    victim.write_bytes(b"same")
+    victim.chmod(0o4755)
+    with opened(place) as folder:
+        if kind == "link":
+            (place / "name").symlink_to(victim)
+        else:
+            os.mkfifo(place / "name", 0o755)
+        assert folder.read("name") is None
+        assert not folder.restrict("name")
+        assert folder.replace("name", b"same", 0o4755)
+        assert not folder.replace("name", b"same", 0o4755), "it is there by now"
+        assert folder.restrict("name")
+    assert stat.S_ISREG((place / "name").lstat().st_mode)
+    assert stat.S_IMODE((place / "name").stat().st_mode) == 0o755
+    assert (victim.read_bytes(), stat.S_IMODE(victim.stat().st_mode)) == (b"same", 0o4755)
+
+
+@pytest.mark.parametrize("kind", ["link", "file"])
+def test_what_is_no_directory_is_not_entered_and_keeps_its_mode(tmp_path: Path, kind: str) -> None:
+    place, victim = tmp_path / "place", tmp_path / "victim"
+    if kind == "link":
+        victim.mkdir(mode=0o755)
+    with opened(place) as folder:
+        if kind == "link":
+            (place / "name").symlink_to(victim)
+        else:
+            victim.write_text("precious")
+            victim.chmod(0o755)
+            (place / "name").hardlink_to(victim)
+        with pytest.raises(NotADirectoryError), folder.inner("name"):
+            raise AssertionError("entered")
+    assert stat.S_IMODE(victim.stat().st_mode) == 0o755
 
 
 def test_a_directory_that_another_installer_holds(

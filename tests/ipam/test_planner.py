@@ -18,7 +18,8 @@ from ipam.allocator.view import View
 from ipam.records import blocks, handles
 from ipam.records.errors import NotOwner
 from ipam.records.pools import Pool, block_order
-from libcalico.datastore.interface import Check, Delete, Put
+from libcalico.datastore.interface import Check, Delete, Entry, Put
+from libcalico.model.codec import encode_value
 from libcalico.model.keys import BlockKey, HandleKey, IPNetwork
 from tests.ipam.world import allocate, release
 
@@ -122,3 +123,18 @@ def test_what_a_stale_block_says_about_a_handle_is_compared() -> None:
     assert Delete(handle, 7) in made.changes
     view.learn({key: None})
     assert Check(key, 0) in plan(view, [Release("net.web")], [[]], sources).changes
+
+
+def test_old_bytes_are_kept_in_mind_only_where_they_say_more_than_the_value() -> None:
+    """DS-2, and no more than that: to lay a block over its old bytes is dear."""
+    key = BlockKey(ip_network("10.0.0.0/29"))
+    block = blocks.create(key.cidr, "host:n1", None, 1)
+    plain = encode_value(key, block)
+    more = plain.removesuffix(b"}") + b',"later":1}'
+    view = View()
+    assert view.base(key) is None
+    for revision, (raw, kept) in enumerate([(plain, False), (more, True), (b"", False)], 1):
+        entry = Entry(key, block, revision, raw)
+        view.learn({key: entry})
+        assert view.base(key) is (entry if kept else None)
+        assert view.base(key) is (entry if kept else None), "asked again"
