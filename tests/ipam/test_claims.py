@@ -279,3 +279,28 @@ async def test_a_locked_datastore_is_not_written_at_start() -> None:
         before = store.commits
         await NodeAllocator(store, "n1").warm()
         assert (store.commits > before) is ready
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("borrows", [True, False])
+async def test_a_look_at_all_blocks_of_a_cluster_lets_others_have_their_turn(borrows: bool) -> None:
+    """The daemon answers other pods meanwhile; nothing in memory waits by itself."""
+    store, turns = MemoryStore(), 0
+    pool = Pool("p", ip_network("10.0.0.0/20"), 30)
+    for cidr in pool.cidr.subnets(new_prefix=30):
+        await put_block(store, "host:n2", cidr, used=True)
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    beside = asyncio.create_task(others())
+    if borrows:
+        assert len(await claims.borrowable(store, View(), "n1", [pool])) == 1024
+    else:
+        with pytest.raises(PoolsExhausted):
+            await claims.claim_one(store, View(), "n1", [pool], 0, DEFAULT_IPAM_CONFIG, clock)
+    beside.cancel()
+    assert turns >= 4
