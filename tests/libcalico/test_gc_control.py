@@ -10,6 +10,14 @@ import pytest
 from libcalico.gc_control import resting
 
 
+@pytest.fixture(scope="module", autouse=True)
+def set_aside() -> Iterator[None]:
+    """What tests/conftest.py has set aside is so again, for the tests after these."""
+    yield
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def restored() -> Iterator[None]:
     was = gc.isenabled()

@@ -261,12 +261,12 @@ def holds(space: Namespace) -> tuple[float, float]:
         sets.close()
         assert await asyncio.to_thread(members_inside, space, "cali40s:a") == half
 
+    # What the tests have loaded is no work of felix's collector, and stays set aside.
     gc.collect()
     gc.freeze()
     begun = time.thread_time()
     asyncio.run(story())
     whole = time.thread_time() - begun
-    gc.unfreeze()
     with IPSets() as kernel:
         assert sorted(kernel.names()) == ["cali40s:a", "cali60s:a"]
         found = kernel.info("cali40s:a")
