@@ -33,10 +33,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave these tests out where the programs are not at hand."""
     if os.environ.get(FOLDER):
         return
-    here = Path(__file__).parent
-    left_out = [item for item in items if here in item.path.parents]
+    here = f"{Path(__file__).parent}/"
+    left_out = {item for item in items if str(item.path).startswith(here)}
     if left_out:
-        config.hook.pytest_deselected(items=left_out)
+        config.hook.pytest_deselected(items=list(left_out))
         items[:] = [item for item in items if item not in left_out]
 
 
