@@ -8,8 +8,8 @@ from tests.simulation import planting
 from tests.simulation.test_simulation import KNOWN
 
 SEEDS = {
-    "addresses_a_deleted_block_is_claimed_by_others": 5,
-    "addresses_a_block_is_made_anew_empty": 6,
+    "addresses_a_deleted_block_is_claimed_by_others": 84,
+    "addresses_a_block_is_made_anew_empty": 38,
     "addresses_c_a_clone_collects": 9,
     "addresses_g_a_deleted_node_is_released_at_once": 5,
     "addresses_g_a_deleted_node_stays_deleted": 2,
@@ -19,7 +19,7 @@ SEEDS = {
     "bgp_a_wish_for_its_end_ends_a_session": 26,
     "bgp_a_withdrawal_is_not_told": 0,
     "felix_a_a_route_is_read_before_its_link": 83,
-    "felix_a_bounced_link_is_trusted": 154,
+    "felix_a_bounced_link_is_trusted": 159,
     "felix_a_failed_restore_is_believed": 88,
     "felix_a_listing_keeps_what_is_gone": 17,
     "felix_a_retraction_hides_the_next_container": 117,
