@@ -99,6 +99,7 @@ def _beside_each_other(asked: argparse.Namespace) -> dict[str, Any]:
         for world in asked.world or ():
             words += ["--world", world]
         words += ["--stop"] if asked.stop else []
+        words += ["--cold"] if asked.cold else []
         command = [sys.executable, "-m", MODULE, *words]
         children.append(box.start(command, stdout=subprocess.PIPE))
     parts = [json.loads(child.communicate()[0]) for child in children]

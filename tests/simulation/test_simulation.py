@@ -74,7 +74,7 @@ def test_no_seed_fails() -> None:
 
 def test_one_seed_gives_one_trace() -> None:
     """Byte for byte: the digest of all lines, on two machines, after any other seed."""
-    first = simulate("--seeds", "12", "--first", "7000")["digests"]
+    first = simulate("--seeds", "12", "--first", "7000", "--cold")["digests"]
     there = simulate("--seeds", "8", "--first", "7004", "--jobs", "1", place=elsewhere())
     alone = simulate("--seeds", "1", "--first", "7011", "--cold")
     assert first
@@ -107,8 +107,8 @@ def test_a_seed_that_fails_in_a_row_is_told_as_it_is_alone(monkeypatch: pytest.M
 
 
 def test_a_killed_run_leaves_no_process() -> None:
-    words = [sys.executable, "-m", "tests.simulation.command", "--seeds", "100000", "--jobs", "2"]
-    with subprocess.Popen(words, cwd=ROOT) as run:
+    words = ["-m", "tests.simulation.command", "--seeds", "100000", "--jobs", "2", "--cold"]
+    with subprocess.Popen([sys.executable, *words], cwd=ROOT) as run:
         try:
             wait_for(lambda: len(children(run.pid)) == 2, "two processes with seeds")
             parts = children(run.pid)
