@@ -35,6 +35,9 @@ from tests.support.ports import free_ports as free_ports
 
 SMALL_QUOTA = "--quota-backend-bytes=3000000"
 """For `Etcd.fill`."""
+MANY = ("--heartbeat-interval=50", "--election-timeout=500")
+LONE = ("--heartbeat-interval=20", "--election-timeout=100")
+"""A member that has no other waits for an election as well before it serves, and always wins."""
 CALL = 30.0
 """Seconds of one call that shall succeed: more than by default, for the machine may be busy."""
 
@@ -87,8 +90,7 @@ class Etcd(OwnProcess):
                     f"--initial-advertise-peer-urls={self.peer}",
                     f"--initial-cluster={self.members}",
                     "--unsafe-no-fsync=true",
-                    "--heartbeat-interval=50",
-                    "--election-timeout=500",
+                    *(MANY if "," in self.members else LONE),
                     *self._extra,
                 ],
                 stdout=log,
