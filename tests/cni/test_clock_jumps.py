@@ -36,6 +36,7 @@ async def test_nothing_that_is_measured_in_seconds_follows_the_wall_clock(
     felix = start_felix(
         node,
         FELIX_ROUTEREFRESHINTERVAL="2",
+        FELIX_IPTABLESREFRESHINTERVAL="2",
         FELIX_REPORTINGINTERVALSECS="1",
         FELIX_REPORTINGTTLSECS="30",
         **clock.environment,
@@ -60,8 +61,9 @@ async def test_nothing_that_is_measured_in_seconds_follows_the_wall_clock(
                 # Rules and routes are read back as often as ever.
                 node.space.run("ip", "route", "delete", address)
                 node.space.run("iptables-nft", "-F", chain)
-                await until(lambda: route in node.space.run("ip", "route"))
-                await until(lambda: f"-A {chain} " in node.space.run("iptables-nft-save"))
+                shown = node.space.run
+                await until(lambda: route in shown("ip", "route"), pause=0.1)
+                await until(lambda: f"-A {chain} " in shown("iptables-nft-save"), pause=0.1)
                 # Life sign and status files go on.
                 before = node.etcd.get(SIGN), status.read_bytes(), own.read_bytes()
                 await until(lambda b=before: node.etcd.get(SIGN) != b[0])  # type: ignore[misc]

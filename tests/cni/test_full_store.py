@@ -75,7 +75,8 @@ async def test_nothing_is_lost_while_etcd_is_full_and_felix_goes_on(
                 node.space.run("ip", "route", "delete", text)
                 node.space.run("iptables-nft", "-F", chain)
                 await until(lambda: routed(node, text))
-                await until(lambda: f"-A {chain} " in node.space.run("iptables-nft-save"))
+                shown = node.space.run
+                await until(lambda: f"-A {chain} " in shown("iptables-nft-save"), pause=0.1)
 
                 node.etcd.make_room()
                 await until(lambda: daemon.context.journal.count() == 0)
