@@ -11,7 +11,9 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import fcntl
 import functools
+import hashlib
 import json
 import os
 import shutil
@@ -27,6 +29,7 @@ from typing import Any, TypeVar
 from build_hook import EXECUTABLE, EXECUTABLE_SOURCE, ROOT, compile_executable
 from cni import install
 from cni.socket import accepting, channel, protocol
+from tests import run_folder
 from tests.support.patience import HANG
 
 SANITIZERS = (
@@ -70,6 +73,17 @@ def _directory() -> Path:
 
 
 @functools.cache
+def _shared() -> Path:
+    """Where the processes of one run of tests find what another one has built."""
+    run = Path(tempfile.gettempdir())
+    if not (run / run_folder.LOCK).exists():
+        return _directory()
+    folder = run / "cni-built"
+    folder.mkdir(mode=0o755, exist_ok=True)
+    return folder
+
+
+@functools.cache
 def plugin(name: str = "calico") -> Path:
     """The executable as installed, under `name` (`calico` or `calico-ipam`)."""
     if not (_directory() / "calico").exists():
@@ -84,12 +98,19 @@ def built(name: str, *flags: str, source: Path = EXECUTABLE_SOURCE) -> Path:
 
     `source` is another main file around it.
     """
-    directory = _directory() / "-".join(str(abs(hash(flag))) for flag in flags)
+    key = hashlib.sha256(repr((source, flags)).encode())
+    for file in (source, *sorted(EXECUTABLE_SOURCE.parent.glob("*.[ch]"))):
+        key.update(file.read_bytes())
+    directory = _shared() / key.hexdigest()[:16]
     directory.mkdir(exist_ok=True)
     path = directory / "calico"
-    if not path.exists():
-        subprocess.run(["cc", *flags, "-o", str(path), str(source)], check=True, cwd=ROOT)
-        shutil.copy(path, directory / "calico-ipam")
+    with directory.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            fresh = directory / "fresh"
+            subprocess.run(["cc", *flags, "-o", str(fresh), str(source)], check=True, cwd=ROOT)
+            shutil.copy(fresh, directory / "calico-ipam")
+            fresh.rename(path)
     return directory / name
 
 
