@@ -40,6 +40,9 @@ def command(plan: Plan) -> list[str]:
         "--listen-peer-urls=http://127.0.0.1:2380",
         "--initial-advertise-peer-urls=http://127.0.0.1:2380",
         "--initial-cluster=lab=http://127.0.0.1:2380",
+        # It is alone, and would yet wait a second or two for its election at each start.
+        "--heartbeat-interval=20",
+        "--election-timeout=100",
         f"--listen-metrics-urls=http://127.0.0.1:{METRICS_PORT}",
         "--logger=zap",
         "--log-level=warn",
