@@ -46,6 +46,7 @@ async def test_nothing_that_is_measured_in_seconds_follows_the_wall_clock(
     async with node.etcd.connect() as store:
         await node.prepare(store)
     settings = changed(node.settings, felix_socket=felix.socket)
+    shown = node.space.run
     try:
         with (
             pod_namespace() as stays,
@@ -61,7 +62,6 @@ async def test_nothing_that_is_measured_in_seconds_follows_the_wall_clock(
                 # Rules and routes are read back as often as ever.
                 node.space.run("ip", "route", "delete", address)
                 node.space.run("iptables-nft", "-F", chain)
-                shown = node.space.run
                 await until(lambda: route in shown("ip", "route"), pause=0.1)
                 await until(lambda: f"-A {chain} " in shown("iptables-nft-save"), pause=0.1)
                 # Life sign and status files go on.
