@@ -75,16 +75,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if item.nodeid not in others]
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_finish() -> None:
-    """What all tests were found with stays to the end: no collection of garbage visits it again.
-
-    In a process that has found them all each would take 0.3 s of CPU.
-    """
-    gc.collect()
-    gc.freeze()
-
-
 def grpc_elsewhere() -> list[str]:
     """Threads of gRPC's that live in another network namespace than this process began in."""
     found = []
@@ -117,7 +107,8 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
         wait_for(ended, lambda: f"{item.path.name}: {grpc_elsewhere()}", pause=0.5)
     if nextitem is not None and nextitem.path != item.path and not gc.get_freeze_count():
-        pytest_collection_finish()  # a test has thawed what it had frozen, and with it the rest
+        gc.collect()
+        gc.freeze()  # a test has thawed what it had frozen, and with it the rest
     if nextitem is not None and nextitem.path.parent == item.path.parent:
         return
     here = netns.current()

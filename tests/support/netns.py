@@ -7,9 +7,11 @@ a.run("ip", "link")                              # a program inside; its output
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import re
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -36,7 +38,7 @@ class Namespace:
     fd: int = field(repr=False)
 
     def command(self, *arguments: str) -> list[str]:
-        """The argument list that runs a program inside."""
+        """The argument list that runs a program inside, with a /sys of this namespace."""
         return ["ip", "netns", "exec", self.name, *arguments]
 
     def run(self, *arguments: str, check: bool = True, input: str | None = None) -> str:
@@ -101,8 +103,7 @@ class Namespace:
 def network_namespace(label: str = "t", *, loopback: bool = True) -> Iterator[Namespace]:
     """A fresh namespace with a unique name; killed with its processes afterwards."""
     name = f"mt-{label}-{os.getpid()}-{next(_numbers)}"
-    subprocess.run(["ip", "netns", "add", name], check=True)
-    path = netns.DIRECTORY / name
+    path = netns.create(name)
     fd = netns.open_path(path)
     try:
         space = Namespace(name, path, fd)
@@ -110,12 +111,21 @@ def network_namespace(label: str = "t", *, loopback: bool = True) -> Iterator[Na
             space.run("ip", "link", "set", "lo", "up")
         yield space
     finally:
+        for pid in _inside(fd):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         os.close(fd)
-        for pid in subprocess.run(
-            ["ip", "netns", "pids", name], capture_output=True, text=True, check=False
-        ).stdout.split():
-            try:
-                os.kill(int(pid), 9)
-            except ProcessLookupError:
-                pass
-        subprocess.run(["ip", "netns", "del", name], check=False)
+        netns.delete(name)
+
+
+def _inside(fd: int) -> list[int]:
+    """The processes whose namespace it is."""
+    space = os.fstat(fd)
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            with contextlib.suppress(OSError):  # it ended
+                here = os.stat(f"/proc/{entry}/ns/net")
+                if (here.st_dev, here.st_ino) == (space.st_dev, space.st_ino):
+                    found.append(int(entry))
+    return found
