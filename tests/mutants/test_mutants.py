@@ -178,11 +178,11 @@ def test_what_is_slow_or_was_tried_already_still_runs_at_the_end(tmp_path: Path,
 
 def test_what_took_long_is_read_from_what_pytest_said() -> None:
     said = (
-        "2.51s call     tests/a/test_b.py::test_c[one two]\n"
-        "3.00s setup    tests/a/test_b.py::test_d\n"
-        "9.00s teardown tests/a/test_b.py::test_e\n1.99s call     tests/a/test_b.py::test_f\n"
+        "2.51s call     a/test_b.py::test_c[one two]\n"
+        "3.00s setup    a/test_b.py::test_d\n"
+        "9.00s teardown a/test_b.py::test_e\n1.99s call     a/test_b.py::test_f\n"
     )
-    assert slow(said) == {"tests/a/test_b.py::test_c[one two]", "tests/a/test_b.py::test_d"}
+    assert slow(said) == {"a/test_b.py::test_c[one two]", "a/test_b.py::test_d"}
     assert slow("no durations") == set()
 
 
