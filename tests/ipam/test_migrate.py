@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from ipaddress import ip_network
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
 
-from ipam.admin import library, migrate
+from ipam.admin import library, migrate, migrate_plan
 from ipam.admin.check import check
 from ipam.admin.library import AssignRequest, Release
 from ipam.admin.migrate_plan import Plan
 from ipam.records.blocks import parse_address
 from ipam.records.errors import NoPool
+from ipam.records.pools import Pool
 from ipam.records.snapshot import read
 from libcalico.datastore.interface import Change, Datastore, Delete, Entry, Put
 from libcalico.errors import DatastoreUnavailable, MuslinError
@@ -257,3 +260,21 @@ def test_a_move_cut_at_any_write_goes_on_and_loses_no_address() -> None:
     for late in (False, True):
         interrupted = [asyncio.run(scenario(cut, late)) for cut in range(1, 11)]
         assert interrupted == [True] * 9 + [False]
+
+
+@pytest.mark.parametrize(
+    ("reserved", "free"),
+    [((), 8), (("10.0.0.0/30",), 4), (("10.0.0.0/16",), 0), (("fd00::/64",), 8)],
+)
+def test_of_a_reservation_only_what_lies_in_the_pool_counts(
+    reserved: tuple[str, ...], free: int
+) -> None:
+    source = Pool("old", ip_network("10.9.0.0/29"), 29)
+    target = Pool("new", ip_network("10.0.0.0/29"), 29)
+    snapshot = cast(Any, SimpleNamespace(reservations=[ip_network(one) for one in reserved]))
+    for used in (free, free + 1):
+        warnings: list[str] = []
+        migrate_plan._capacity(cast(Any, [None] * used), {}, source, target, snapshot, warnings)
+        assert warnings == [f"new has only {free} free addresses for the {used} in use in old"] * (
+            used > free
+        )

@@ -138,3 +138,8 @@ def test_free_ipv6_networks_are_unique_local(length: int) -> None:
     for free in offered:
         assert free.prefixlen == length
         assert free.subnet_of(ip_network("fd00::/8"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("text", ["fc00::/8", "::/4"])
+def test_of_the_widest_ipv6_networks_there_is_one_to_offer(text: str) -> None:
+    assert candidates(ip_network(text), FACTS) == [ip_network("fd00::/8")]
