@@ -45,7 +45,8 @@ from linux.vxlan import Vxlan
 LINGER = 10.0
 """Seconds for which a device that is not needed unwraps: other nodes learn of it in their time."""
 RETRY, MAKE_RETRY = 1.0, 10.0
-"""After how many seconds what the kernel refused is tried again: a setting, a whole device."""
+"""After how many seconds what the kernel refused is tried again: a setting, a whole device. After
+the former a device that is not needed is looked at again whose routes have to go first."""
 
 LACKING_IPIP = "this kernel has no IP-in-IP (modprobe ipip)"
 _NAMES = {4: VXLAN, 6: VXLAN_V6}
@@ -243,7 +244,7 @@ class Tunnels:
         Meanwhile it takes what other nodes send that still ask for the tunnel. The address is the
         allocator's again: a pod may have it next.
         """
-        if link is None or used_by_routes(view, link.index):
+        if link is None or self._awaits_routes(view, link):
             return set()
         if not takes(view, link):
             self._unneeded.pop(IPIP, None)
@@ -363,7 +364,7 @@ class Tunnels:
             self._forget_tables(version)
             return
         left = self._unneeded.setdefault(name, self.clock() + LINGER) - self.clock()
-        if used_by_routes(view, link.index):
+        if self._awaits_routes(view, link):
             return
         if left > 0:
             self._look_after(left)
@@ -425,6 +426,16 @@ class Tunnels:
             return False
         self._misses(listener[0], "the rules that say whose packets it takes are not written yet")
         return True
+
+    def _awaits_routes(self, view: KernelView, link: Link) -> bool:
+        """Whether ways still lead into a device that is not needed.
+
+        They go later in the turn, and nothing tells of that: the monitor leaves out own writes.
+        """
+        used = used_by_routes(view, link.index)
+        if used:
+            self._look_after(RETRY)
+        return used
 
     def _look_after(self, seconds: float) -> None:
         self.wait = seconds if self.wait is None else min(seconds, self.wait)

@@ -6,8 +6,8 @@ The device is one of veth by the name of `tunl0`: IP-in-IP itself is tested in t
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from ipaddress import ip_address
+from dataclasses import dataclass, field, replace
+from ipaddress import ip_address, ip_network
 
 import pytest
 
@@ -15,11 +15,12 @@ from felix.calc.cluster_facts import ClusterFacts
 from felix.calc.encapsulation import Encapsulation
 from felix.calc.nodes import NodeFacts
 from felix.config.parameters import Config
-from felix.dataplane.devices.tunnels import LINGER, Tunnels
+from felix.dataplane.devices.tunnels import LINGER, RETRY, Tunnels
 from felix.dataplane.devices.view import KernelView
 from felix.dataplane.devices.work import LinkWork
 from linux import addresses, links
 from linux.netlink import Socket
+from linux.route_values import NextHop, Route
 from tests.support.netns import Namespace, network_namespace
 
 GUARDED = frozenset({("tunl0", 0)})
@@ -32,6 +33,8 @@ class Stage:
     facts: ClusterFacts
     tunnels: Tunnels
     now: float = 0.0
+    ways: list[Route] = field(default_factory=list)
+    """Ours, of the kernel."""
 
     def node_is(self, me: NodeFacts) -> None:
         self.facts = replace(self.facts, version=self.facts.version + 1, nodes={"me": me})
@@ -40,6 +43,8 @@ class Stage:
         """One commit over the kernel as it is; whether ways may lead through the device."""
         view = KernelView(("cali",))
         view.replace_links(links.dump(self.sock), addresses.dump(self.sock))
+        for way in self.ways:
+            view.wrote(way.key, way)
         used = Encapsulation(ipip=ipip)
         work = LinkWork(self.sock, view, Config(), self.facts, used, guarded=GUARDED)
         self.tunnels.commit(work)
@@ -111,3 +116,23 @@ def test_a_device_that_never_got_an_address_unwraps_for_nobody_when_its_rules_go
     writes = stage.tunnels.writes
     stage.turn(ipip=False)
     assert stage.tunnels.writes == writes, "once"
+
+
+@pytest.mark.parametrize("name", ["tunl0", "vxlan.calico"])
+def test_a_device_that_awaits_the_end_of_its_routes_is_looked_at_again(
+    stage: Stage, name: str
+) -> None:
+    """The monitor does not tell of what felix removed itself (a turn removes routes last)."""
+    if name == "vxlan.calico":
+        stage.ip(f"link add {name} type vxlan id 4096 dstport 4789")
+    stage.ip(f"link set {name} up")
+    stage.ip(f"addr add 10.65.0.1/32 dev {name}")
+    index = next(link.index for link in links.dump(stage.sock) if link.name == name)
+    stage.ways = [Route(ip_network("10.65.64.0/26"), next_hops=(NextHop(None, index),))]
+    stage.turn(ipip=False)
+    assert "10.65.0.1" in stage.ip(f"addr show {name}")
+    assert stage.tunnels.wait == RETRY
+    stage.ways = []
+    stage.turn(ipip=False)
+    assert stage.tunnels.wait == LINGER
+    assert ("10.65.0.1" in stage.ip(f"addr show {name}")) == (name != "tunl0")
