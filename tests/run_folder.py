@@ -12,7 +12,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -31,14 +31,15 @@ ENOUGH = 4 << 30
 
 
 @contextmanager
-def made() -> Iterator[Path]:
+def made(spared: Collection[Path] = ()) -> Iterator[Path]:
     """A new folder below the one for temporary files, held until the end of the block.
 
-    Nothing is removed at the end: `remove` it when nothing failed.
+    Nothing is removed at the end: `remove` it when nothing failed. `spared`: folders of earlier
+    parts of this run, which stay.
     """
     place = Path(tempfile.gettempdir())
     with _locked(place / f"{PREFIX}runs.lock"):
-        _remove_ended(place)
+        _remove_ended(place, spared)
         folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
         folder.chmod(0o1777)  # as that which it stands for: some programs run as another user
         held = _lock(folder / LOCK, os.O_CREAT)
@@ -82,9 +83,9 @@ def short_of_room(folder: Path, enough: int = ENOUGH) -> str:
     )
 
 
-def _remove_ended(place: Path) -> None:
+def _remove_ended(place: Path, spared: Collection[Path]) -> None:
     for folder in place.glob(f"{PREFIX}*/"):
-        held = _lock(folder / LOCK)
+        held = _lock(folder / LOCK) if folder not in spared else None
         if held is not None:
             remove(folder)
             os.close(held)

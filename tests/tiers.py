@@ -22,7 +22,7 @@ import subprocess
 import sys
 import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests import box, junit, left_out, run_folder
@@ -60,15 +60,22 @@ def tiers() -> list[str]:
     )
 
 
-def run_boxed(arguments: list[str], **environ: str) -> int:
-    """pytest in a box, its temporary files in a folder of their own; the exit code."""
-    with run_folder.made() as folder:
+def run_boxed(
+    arguments: list[str], failed: list[Path] | None = None, environ: Mapping[str, str] | None = None
+) -> int:
+    """pytest in a box, its temporary files in a folder of their own; the exit code.
+
+    `failed`: folders of earlier parts of this run that failed, which stay; this one joins them.
+    """
+    failed = [] if failed is None else failed
+    with run_folder.made(failed) as folder:
         if short := run_folder.short_of_room(folder):
             print(short, file=sys.stderr, flush=True)
-        told = {**os.environ, **environ, "TMPDIR": str(folder)}
+        told = {**os.environ, **(environ or {}), "TMPDIR": str(folder)}
         words = [f"--basetemp={folder / 't'}", *arguments]  # shorter than what pytest makes
         status = box.run(pytest_command(words), ROOT, told)
         if status == 1:
+            failed.append(folder)
             print(f"what the failed tests wrote, until the next run: {folder}", flush=True)
         else:
             run_folder.remove(folder)
@@ -86,7 +93,7 @@ def run_tier(name: str, stamp: str) -> dict[str, object]:
     report = RESULTS / f"{name}.xml"
     report.unlink(missing_ok=True)
     began = time.monotonic()
-    status = run_boxed(["-q", f"--junitxml={report}", f"tests/{name}"], **{FULL_SIZE: "1"})
+    status = run_boxed(["-q", f"--junitxml={report}", f"tests/{name}"], environ={FULL_SIZE: "1"})
     passed, failed, skipped = junit.summarise(report)
     result: dict[str, object] = {
         "commit": stamp,
@@ -176,6 +183,7 @@ def run_fast(arguments: list[str]) -> int:
     print(*seed, flush=True)
     spread = [] if says_workers(arguments) else ["-n", str(workers())]
     told: list[junit.Case] = []
+    failed: list[Path] = []
     worst = 5
     for name, chosen in (
         ("fast", [*spread, "-m", f"not {ALONE}", *arguments]),
@@ -184,7 +192,7 @@ def run_fast(arguments: list[str]) -> int:
         report = RESULTS / f"{name}.xml"
         report.unlink(missing_ok=True)
         common = ["-q", "-o", f"cache_dir={cache}", f"--junitxml={report}", *seed]
-        status = run_boxed([*common, *chosen])
+        status = run_boxed([*common, *chosen], failed)
         if status not in (0, 1, 5):
             return status
         if report.exists():
@@ -202,7 +210,7 @@ def run_named(arguments: list[str]) -> int:
     report = RESULTS / "named" / f"{zlib.crc32(repr(arguments).encode()):08x}.xml"
     report.parent.mkdir(parents=True, exist_ok=True)
     kept = [] if any(a.startswith("--junit") for a in arguments) else [f"--junitxml={report}"]
-    return run_boxed([*kept, *arguments], **{FULL_SIZE: "1"})
+    return run_boxed([*kept, *arguments], environ={FULL_SIZE: "1"})
 
 
 def files_with_mark(mark: str, tests: Path = ROOT / "tests") -> list[str]:

@@ -55,6 +55,8 @@ def test_a_killed_run_is_swept_up_by_the_next_and_one_that_lasts_is_not(place: P
         with run_folder.made() as third:
             assert folders(place) == {lasting, third}
         assert third.exists(), "what failed can be looked at"
+        with run_folder.made([third]) as later:
+            assert folders(place) == {lasting, third, later}, "the next part of the same run"
         with run_folder.made() as fourth:
             assert fourth.stat().st_mode & 0o7777 == 0o1777, "another user's program lies in it"
             assert folders(place) == {lasting, fourth}
