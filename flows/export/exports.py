@@ -47,6 +47,8 @@ class _Worker:
         self.lost = 0
         self.problem = ""
         self._counting = threading.Lock()
+        self._taken = 0
+        """Flows that were taken from the queue, and that no thread has begun to write."""
 
     def offer(self, bucket: Bucket) -> None:
         try:
@@ -65,6 +67,7 @@ class _Worker:
         while True:
             bucket = await self.queue.get()
             flows = [seen.flow for seen in bucket.seen()]
+            self._taken = len(flows)
             try:
                 await asyncio.to_thread(self._write, flows)
             finally:
@@ -72,6 +75,7 @@ class _Worker:
 
     def _write(self, flows: Sequence[Flow]) -> None:
         """Write them in a thread, which counts also when `run` was cancelled meanwhile."""
+        self._taken = 0
         try:
             self.export.write(flows)
             self.problem = ""
@@ -79,7 +83,7 @@ class _Worker:
             self._lose(len(flows), str(error))
 
     def close(self) -> None:
-        waiting = 0
+        waiting, self._taken = self._taken, 0
         while not self.queue.empty():
             waiting += len(self.queue.get_nowait())
         if waiting:

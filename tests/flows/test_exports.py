@@ -8,6 +8,7 @@ import http.server
 import os
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -201,6 +202,29 @@ async def test_an_export_that_is_cancelled_counts_what_it_did_not_write(
     assert "6 flows that waited are lost" in caplog.text
     stuck.go.set()
     await until(lambda: exports.lost()["stuck"] == 9, "the one in the thread, too")
+
+
+@pytest.mark.asyncio
+async def test_an_export_that_had_no_thread_yet_counts_what_it_took() -> None:
+    """FLW-5: it was cancelled while all threads were busy."""
+    stuck, busy = Stuck(), Stuck()
+    exports = Exports([stuck])
+    store = Store(START)
+    for one in some(3):
+        store.receive(one, "n1", START)
+    (bucket,) = store.ring.between(START, START + 1)
+    loop = asyncio.get_running_loop()
+    with ThreadPoolExecutor(1) as threads:
+        loop.set_default_executor(threads)
+        held = loop.run_in_executor(None, busy.write, [])
+        async with tasks.beside(exports.run(), name="exports"):
+            exports.offer([bucket, bucket])
+            await asyncio.sleep(0.1)  # it takes the first one
+        exports.close()
+        busy.go.set()
+        await held
+    assert not stuck.began.is_set()
+    assert exports.lost() == {"stuck": 6}
 
 
 class Collector(http.server.BaseHTTPRequestHandler):
