@@ -99,7 +99,7 @@ class Agent:
         self._memory = memory or SavedDecisions(None)
         before = self._memory.before
         self.felix.recall(self.view, before.borrowed)
-        self.decisions.former.recall(before.reflectors)
+        self.decisions.former.recall(before.reflectors, before.fresh)
         self.decisions.old_secrets = before.secrets if password_source else {}
         self.decisions.old_services = before.services if service_source else frozenset()
         self.sources = Sources(

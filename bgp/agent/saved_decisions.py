@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from ipaddress import IPv4Address, ip_address, ip_network
 from pathlib import Path
@@ -50,7 +50,8 @@ class LastDecisions:
     `ranges` are the service ranges that no node routes to another; of the terms only what the
     datastore tells is kept. And what all this was made of that others tell: `services` are the
     single addresses that were announced, `secrets` the passwords, `borrowed` the addresses that
-    felix named, by block. `reflectors` are the nodes that reflect, with their cluster ids.
+    felix named, by block. `reflectors` are the nodes that reflect, with their cluster ids,
+    `fresh` those that do only since a moment ago.
     """
 
     peers: list[PlannedPeer] = field(default_factory=list)
@@ -63,6 +64,7 @@ class LastDecisions:
     local_as: int = 0
     borrowed: dict[IPNetwork, dict[IPAddress, str]] = field(default_factory=dict)
     reflectors: dict[str, str] | None = None
+    fresh: frozenset[str] = frozenset()
 
 
 def decided(state: DecisionState, routing: Routing, plan: Plan) -> LastDecisions:
@@ -79,6 +81,7 @@ def decided(state: DecisionState, routing: Routing, plan: Plan) -> LastDecisions
         local_as=plan.local_as,
         borrowed=dict(state.view.ownership.lent),
         reflectors=reflectors.cluster_ids(state.view),
+        fresh=frozenset(state.view.fresh),
     )
 
 
@@ -126,10 +129,15 @@ class SavedDecisions:
 
 
 def encode(last: LastDecisions) -> bytes:
-    """The decisions as JSON; equal ones give equal bytes."""
+    """The decisions as JSON; equal ones give equal bytes.
+
+    An older program refuses a peer with a member that it does not know: new ones are kept apart.
+    """
     terms = last.terms
+    peers = [msgspec.to_builtins(each, enc_hook=str) for each in last.peers]
     tree = {
-        "peers": last.peers,
+        "peers": peers,
+        "joins": [each.pop("joins") for each in peers],
         "own": {str(net): kind for net, kind in last.own.items()},
         "ranges": sorted(map(str, last.ranges)),
         "terms": {
@@ -148,6 +156,7 @@ def encode(last: LastDecisions) -> bytes:
             for block, users in last.borrowed.items()
         },
         "reflectors": last.reflectors,
+        "fresh": sorted(last.fresh),
         "secrets": sorted([*ref, value] for ref, value in last.secrets.items()),
     }
     return msgspec.json.encode(tree, enc_hook=str, order="sorted")
@@ -156,8 +165,10 @@ def encode(last: LastDecisions) -> bytes:
 def decode(raw: bytes) -> LastDecisions:
     """The inverse of `encode`. Raises what broken input causes."""
     tree = msgspec.json.decode(raw)
+    peers = [_planned(each) for each in tree["peers"]]
+    joins = tree.get("joins", [each.joins for each in peers])
     return LastDecisions(
-        [_planned(each) for each in tree["peers"]],
+        [replace(each, joins=joined) for each, joined in zip(peers, joins, strict=True)],
         {ip_network(text): Kind(kind) for text, kind in tree["own"].items()},
         frozenset(map(ip_network, tree["ranges"])),
         _terms(tree["terms"]),
@@ -170,6 +181,7 @@ def decode(raw: bytes) -> LastDecisions:
             for block, users in tree.get("borrowed", {}).items()
         },
         tree.get("reflectors"),
+        frozenset(tree.get("fresh", ())),
     )
 
 

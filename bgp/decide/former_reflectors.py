@@ -11,7 +11,8 @@ to refuse (RFC 4456 8), and has no session yet with those who could tell it inst
   RFL-5  A node that was a reflector counts as one for LIMIT more, while it exists, also where this
          agent was started anew meanwhile.
   RFL-6  A new reflector takes for LIMIT what others of its cluster reflect, and counts so long as
-         their client. What crossed its cluster twice it refuses at once: nothing goes in circles.
+         their client, also where this agent was started anew meanwhile. What crossed its cluster
+         twice it refuses at once: nothing goes in circles.
 Time is a parameter (seconds, monotonic). Tested in tests/bgp/test_former_reflectors.py.
 """
 
@@ -30,18 +31,22 @@ class FormerReflectors:
         self._chosen: dict[str, str] | None = None
         self._fresh: dict[str, float] = {}
         """Until when."""
+        self._recalled: frozenset[str] = frozenset()
         self._former: dict[str, tuple[str, float]] = {}
         """Cluster id, and until when."""
 
-    def recall(self, reflectors: dict[str, str] | None) -> None:
-        """Those that counted before the start of the agent; None: it is not known."""
-        self._chosen = reflectors
+    def recall(self, reflectors: dict[str, str] | None, fresh: frozenset[str]) -> None:
+        """Those that counted before the start of the agent; None: it is not known. `fresh`: the
+        new ones of them.
+        """
+        self._chosen, self._recalled = reflectors, fresh
 
     def follow(self, view: ClusterView, now: float) -> None:
         """Take what the settings of now say."""
         chosen = reflectors.chosen(view)
         before, self._chosen = chosen if self._chosen is None else self._chosen, chosen
-        joined = {name for name, own in chosen.items() if before.get(name) != own}
+        recalled, self._recalled = self._recalled, frozenset()
+        joined = {n for n, own in chosen.items() if before.get(n) != own or n in recalled}
         self._fresh |= dict.fromkeys(joined, now + self._limit)
         self._fresh = {
             name: until for name, until in self._fresh.items() if name in chosen and until > now

@@ -150,6 +150,22 @@ async def test_a_restart_knows_former_reflectors(tmp_path: Path, when: str) -> N
     await cluster.stop()
 
 
+@pytest.mark.asyncio
+async def test_a_reflector_that_joined_does_so_after_a_restart(tmp_path: Path) -> None:
+    """RFL-6: its sessions are no more up than before, and it still counts as a client."""
+    memory = tmp_path / "last.json"
+    cluster = Cluster()
+    cluster.add("n2", memory=SavedDecisions(memory))
+    await cluster.say(POOL, *BLOCKS, *by_hand(1))
+    await cluster.say(*by_hand(1, 2, cluster="1.0.0.1"))
+    await cluster.stop()
+    cluster = Cluster()
+    again = cluster.add("n2", memory=SavedDecisions(memory))
+    await cluster.say(POOL, *BLOCKS, *by_hand(1, 2, cluster="1.0.0.1"))
+    assert again.view.fresh == {"n2"}
+    await cluster.stop()
+
+
 numbers = st.sampled_from([1, 2, 3])
 steps = st.tuples(st.sampled_from(["reflects", "is plain", "goes"]), numbers, st.integers(0, 60))
 

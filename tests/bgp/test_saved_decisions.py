@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from bgp.agent.saved_decisions import LastDecisions, SavedDecisions
+from bgp.agent.saved_decisions import LastDecisions, SavedDecisions, decode, encode
 from bgp.cluster.view import PoolView
 from bgp.peering.passwords import SecretRef
 from bgp.peering.planned import MESH, NODE, PlannedPeer
@@ -37,6 +39,7 @@ PEERS = [
         client=True,
         own_cluster="1.2.3.4",
         reachable_by=ip_address("10.0.0.254"),
+        joins=True,
     ),
 ]
 FILTERS = {
@@ -80,6 +83,7 @@ def test_round_trip(tmp_path: Path) -> None:
     last = LastDecisions(
         *(PEERS, OWN, RANGES, TERMS, FILTERS, SERVICES, SECRETS, 64512, borrowed),
         reflectors={"n1": "1.2.3.4"},
+        fresh=frozenset({"n1"}),
     )
     memory.save(last)
     memory.save(last)
@@ -91,11 +95,25 @@ def test_round_trip(tmp_path: Path) -> None:
     assert loaded.services == SERVICES
     assert loaded.secrets == SECRETS
     assert (loaded.local_as, loaded.borrowed) == (64512, borrowed)
-    assert loaded.reflectors == {"n1": "1.2.3.4"}
+    assert (loaded.reflectors, loaded.fresh) == ({"n1": "1.2.3.4"}, frozenset({"n1"}))
     assert "canary" not in repr(loaded)
     assert (tmp_path / "run" / "last.json").stat().st_mode & 0o777 == 0o400
     memory.save(LastDecisions())
     assert memory.load() == LastDecisions()
+
+
+PEER = {
+    *("peer", "kind", "in_cluster", "allowed_local_as", "node", "filters", "next_hop", "client"),
+    *("own_cluster", "reachable_by"),
+}
+
+
+def test_older_programs_can_read_it() -> None:
+    """They take a peer's members as they come, and of the rest what they know."""
+    tree = msgspec.json.decode(encode(LastDecisions(PEERS)))
+    assert all(each.keys() == PEER for each in tree["peers"])
+    del tree["joins"]
+    assert decode(msgspec.json.encode(tree)).peers == [replace(one, joins=False) for one in PEERS]
 
 
 @pytest.mark.parametrize(
