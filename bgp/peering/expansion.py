@@ -151,7 +151,8 @@ def _planned(local: Local, target: _Target, kind: str, terms: PeerTerms) -> Plan
     )
     me, other = local.node.name, target.node
     own_cluster, other_cluster = local.clusters.get(me, ""), local.clusters.get(other, "")
-    if (me in local.former, me in local.fresh) != (other in local.former, other in local.fresh):
+    joins = not local.fresh.isdisjoint((me, other))
+    if joins or (me in local.former) != (other in local.former):
         other_cluster = ""  # one of them takes the other's place, or joins it (RFL-6)
     return PlannedPeer(
         peer,
@@ -164,7 +165,7 @@ def _planned(local: Local, target: _Target, kind: str, terms: PeerTerms) -> Plan
         client=is_client(own_cluster, other_cluster, peer.internal),
         own_cluster=own_cluster,
         reachable_by=terms.reachable_by,
-        joins=me in local.fresh and local.clusters.get(other) == own_cluster,
+        joins=me in local.fresh,
     )
 
 

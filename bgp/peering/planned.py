@@ -23,7 +23,7 @@ class PlannedPeer:
     `in_cluster`: the peer is a node of this cluster (felix allows its routes less), named
     `node`. `allowed_local_as`: how often our AS number may stand in a path from it. `filters`:
     its BGPFilters in order. `client`: we reflect for it, with our cluster id `own_cluster`.
-    `joins`: it reflects in the cluster that we joined a moment ago.
+    `joins`: we reflect only since a moment ago, and may have joined its cluster.
     `reachable_by`: the address over which it is reached, where it is not on our networks.
     """
 

@@ -33,8 +33,8 @@ class Source:
 
     `in_cluster`: a node of this cluster sent it, `node` is its name. `client`: we reflect for
     it; `own_cluster` is our cluster id, if we reflect. `filters` are the peering's BGPFilters.
-    `leaving`: its peering is gone, and the session about to end. `joins`: we joined its cluster a
-    moment ago, and take what it reflected itself (RFL-6).
+    `leaving`: its peering is gone, and the session about to end. `joins`: we may have joined its
+    cluster a moment ago, and take what it reflected itself (RFL-6).
     """
 
     peer: IPAddress

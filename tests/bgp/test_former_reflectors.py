@@ -131,6 +131,37 @@ async def test_a_second_reflector_of_a_cluster_loses_no_route(first: str) -> Non
 
 
 @pytest.mark.asyncio
+@pytest.mark.promise("PAIN-15")
+@pytest.mark.parametrize("order", [(1, 2, 3, 4), (4, 3, 2, 1), (2, 1, 4, 3), (3, 4, 1, 2)])
+@pytest.mark.parametrize(
+    "joining",
+    [{3: "2.0.0.2", 4: "2.0.0.2"}, {2: "1.0.0.1"}, {2: "2.0.0.2", 3: "1.0.0.1"}],
+    ids=["its new one", "its former one", "both"],
+)
+async def test_a_reflector_with_another_cluster_id_loses_no_route(
+    joining: dict[int, str], order: tuple[int, ...]
+) -> None:
+    """RFL-6: others join its cluster meanwhile, also where they hear of its id before itself."""
+    cluster = Cluster()
+    for number in NUMBERS:
+        cluster.add(f"n{number}")
+    await cluster.say(POOL, *NODES, *BLOCKS, *by_hand(1))
+    lost, agents = losses(cluster), cluster.agents
+    reflect = [
+        node(number, routeReflectorClusterID=own, labels={"rr": "yes"})
+        for number, own in {1: "2.0.0.2", **joining}.items()
+    ]
+    for number in order:
+        cluster.agents = {f"n{number}": agents[f"n{number}"]}
+        await cluster.say(*reflect)
+    cluster.agents = agents
+    assert lost == []
+    await cluster.say((BLOCKS[3][0], None))
+    assert all("10.65.4.0/26" not in cluster.table(name) for name in ("n1", "n2", "n3"))
+    await cluster.stop()
+
+
+@pytest.mark.asyncio
 @pytest.mark.parametrize("when", ["before the restart", "meanwhile"])
 async def test_a_restart_knows_former_reflectors(tmp_path: Path, when: str) -> None:
     """RFL-5: also of an agent that was not there when they ceased to reflect."""
