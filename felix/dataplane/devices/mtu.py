@@ -94,12 +94,13 @@ class MtuKeeper:
         if sizes != self.now:
             log.info("the MTU is %d: %d for new pods", sizes.host, sizes.pod)
             self.now = sizes
-        self._write(f"{sizes.pod}\n")
+        self.problem = self._write(f"{sizes.pod}\n")
         return self._set(work.sock, view, sizes, used)
 
-    def _write(self, text: str) -> None:
+    def _write(self, text: str) -> str:
+        """Write the file if it differs; why that failed."""
         if text == self._written:
-            return
+            return ""
         fresh = self._file.with_name(f".{self._file.name}.{os.getpid()}.new")
         try:
             self._file.parent.mkdir(parents=True, exist_ok=True)
@@ -108,9 +109,9 @@ class MtuKeeper:
         except OSError as error:
             if str(error) != self.problem:
                 log.warning("%s cannot be written: %s", self._file, error)
-            self.problem = str(error)
-            return
-        self._written, self.problem = text, ""
+            return str(error)
+        self._written = text
+        return ""
 
     def _set(self, sock: Socket, view: KernelView, sizes: Mtus, used: Encapsulation) -> set[int]:
         touched: set[int] = set()

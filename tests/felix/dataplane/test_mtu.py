@@ -143,6 +143,23 @@ def test_a_file_that_cannot_be_written_is_said_and_tried_again(tmp_path: Path) -
     assert (tmp_path / "calico" / "mtu").read_text() == f"{UNKNOWN_HOST}\n"
 
 
+def test_a_device_that_was_refused_its_mtu_once_is_not_said_for_ever(tmp_path: Path) -> None:
+    keeper = MtuKeeper(tmp_path / "mtu")
+    used = Encapsulation(ipip=True, vxlan=True)
+    with network_namespace("mtu") as space, space.entered():
+        ip(space, "link add tunl0 mtu 1300 type veth peer name t")
+        sock = Socket()
+        try:
+            for size, said in ((70_000, "set the MTU of tunl0 to 70000"), (1440, "")):
+                config = Config(ipip_mtu=size, vxlan_mtu=1410)
+                for _ in range(2):
+                    keeper.commit(LinkWork(sock, seen(sock), config, used=used))
+                    assert said in keeper.problem
+            assert keeper.problem == ""
+        finally:
+            sock.close()
+
+
 def mtu_file(world: World) -> str:
     path = world.folder / "run" / "var-lib" / "calico" / "mtu"
     return path.read_text().strip() if path.exists() else ""
