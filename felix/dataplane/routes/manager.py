@@ -148,11 +148,12 @@ class RouteManager:
 
     def remove_stale(self, host: KernelReader, news: Changes, *, reread: bool, fit: bool) -> None:
         """Take away what Calico left; `reread`: routes were read back. It waits for a turn that
-        did all it had to (`fit`), once everything that is known has its route.
+        did all it had to (`fit`), once everything that is known has its route, and for a view that
+        is not to be read again (RTE-5).
         """
         self._stale_due |= reread
         settled = self.routes.remote_known and not self.off_node.waits
-        if self._stale_due and fit and settled:
+        if self._stale_due and fit and settled and not self._view.outdated:
             self._stale_due = False
             desired = self.routes.table.desired.keys()
             pools = news.cluster.pools.values()

@@ -5,23 +5,32 @@ from __future__ import annotations
 import subprocess
 from dataclasses import replace
 from ipaddress import ip_address, ip_network
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from felix import ROUTE_METRIC, ROUTE_PROTOCOL
 from felix.calc.blocks import BlockFacts
 from felix.calc.cluster_routes import ClusterRoutes
+from felix.calc.graph import Calculator
+from felix.calc.learned_routes import PathTable
 from felix.calc.nodes import NodeFacts
 from felix.calc.pools import Pool
 from felix.calc.tunnels import TunnelSupport
+from felix.dataplane.devices.dirty_set import DirtySet
 from felix.dataplane.devices.view import KernelView, sort_routes
+from felix.dataplane.routes.manager import RouteManager
 from felix.dataplane.routes.own_routes import pod_route
 from felix.dataplane.routes.stale_routes import leftovers
+from felix.dataplane.turn.wake import Wake
 from lab.demo.traffic import lost
 from linux.links import Link
 from linux.routes import NextHop, Route
 from tests.felix.world import World
 from tests.support.patience import HANG, wait_for
+
+if TYPE_CHECKING:
+    from felix.dataplane.routes.kernel_reader import KernelReader
 
 ETH0 = Link(2, "eth0", "", 1500, True, True, True, False, 6, "", 0, 0, None, 0, "", b"", b"")
 POOL, BLOCK = ip_network("10.65.0.0/16"), ip_network("10.65.1.0/26")
@@ -109,6 +118,23 @@ OTHERS = (
     "198.51.100.0/24 via 10.99.7.2 proto 80",
 )
 NOT_YET = "10.65.1.0/26 via 10.99.7.2 proto 80"
+
+
+def test_a_sweep_waits_for_a_view_that_is_to_be_read_again() -> None:
+    """And not for the next time that routes are read back though nothing was told."""
+    view, dirty = KernelView(("cali",)), DirtySet()
+    manager = RouteManager(
+        *(view, dirty, PathTable(), Wake(dirty), lambda: None), unread=lambda _: False
+    )
+    manager.routes.paths_known()
+    swept: list[bool] = []
+    manager.stale.sweep = lambda *_: swept.append(view.outdated)  # type: ignore[method-assign]
+    host, news = cast("KernelReader", None), Calculator("me").take_changes(("cali",))
+    manager.remove_stale(host, news, reread=True, fit=True)
+    view.stale_all = view.stale_routes = False
+    for _ in range(2):
+        manager.remove_stale(host, news, reread=False, fit=True)
+    assert swept == [False]
 
 
 def show(world: World) -> list[str]:
