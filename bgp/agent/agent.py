@@ -288,7 +288,8 @@ class Agent:
         # A source says what it knows only after the first plan has asked it.
         unread = plan.secrets - self.decisions.known_passwords.values.keys()
         self.gate.lacking = bool(plan.refused and unread)
-        reflecting = reflectors.cluster_ids(self.view)
+        recalled = self._memory.before.reflectors or {}
+        reflecting = reflectors.cluster_ids(self.view) if self.in_sync else recalled
         self.sessions.hold({each.peer.address: each for each in ordered}, reflecting)
         if not self.sessions.clients.check(_now()):
             self.speaker.withhold(True)  # let go in `keep_time`

@@ -91,6 +91,24 @@ async def test_a_reflector_reflects(tmp_path: Path) -> None:
     await story.cluster.stop()
 
 
+async def test_a_reflector_does_not_wait_for_another_one(tmp_path: Path) -> None:
+    """Which may have started at the same time, and waits for this one."""
+    story = Story(tmp_path, "n2", "n3")
+    await story.cluster.say(
+        node(1, routeReflectorClusterID="1.0.0.1", labels={"rr": "yes"}),
+        node(2, routeReflectorClusterID="1.0.0.2", labels={"rr": "yes"}),
+        *(node(3), POOL, affinity("n3", OTHER)),
+        resource("BGPConfiguration", "default", {"nodeToNodeMeshEnabled": False}),
+        resource("BGPPeer", "rr", {"nodeSelector": "all()", "peerSelector": "rr == 'yes'"}),
+    )
+    await story.cluster.speakers["n2"].close()
+    agent = await story.again()
+    assert agent.sessions.complete(ip_address("10.0.0.3"))
+    assert agent.sessions.clients.passed
+    assert not agent.gate.passed
+    await story.cluster.stop()
+
+
 async def test_filters_know_the_interfaces_that_felix_names_later(tmp_path: Path) -> None:
     story = Story(tmp_path, "n2")
     rule = {"action": "Reject", "interface": "eth0"}
