@@ -53,6 +53,7 @@ from libcalico.local.node_api import (
     Retract,
     Stored,
     Unreleased,
+    Vanished,
 )
 from libcalico.local.trace_messages import Ask, CountDrops, DropCounts, Told, WatchDrops
 from libcalico.model import ResourceKey
@@ -186,6 +187,7 @@ class NodeServer:
                     peer.post("fact", fact)
             self._fact, self._own_addresses, self._networks = fact, own, networks
         self._publish_borrowed()
+        self._publish_vanished()
         if self._speaker is not None and plane.calc.ready:
             refused, previous = plane.routing.off_node.learned.complaints(), self._sent_refused
             if refused is not previous:
@@ -203,6 +205,13 @@ class NodeServer:
                 self._answer(peer, list(peer.awaits) if news is None else news)
         self.telling.published()
         self._drops.published()
+
+    def _publish_vanished(self) -> None:
+        for key, container_id in self._plane.calc.endpoints.take_vanished().items():
+            for peer in self._peers:
+                if peer.connection.process == "cni":
+                    told = Vanished(key.namespace, key.name, container_id)
+                    peer.post(("vanished", key), told)
 
     def _publish_borrowed(self) -> None:
         blocks = self._plane.calc.blocks

@@ -24,7 +24,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -42,6 +42,7 @@ from libcalico.local.node_api import (
     Retract,
     Stored,
     Unreleased,
+    Vanished,
 )
 from libcalico.process import paths
 from libcalico.process.backoff import Backoff
@@ -82,6 +83,8 @@ class FelixClient:
         self._unreleased: Unreleased | None = None
         self._outgoing: asyncio.Queue[Message] | None = None
         self._connection: Connection | None = None
+        self.on_vanished: Callable[[Subject], None] = lambda _: None
+        """Called of an endpoint that the datastore lost and that was not retracted."""
 
     @property
     def connected(self) -> bool:
@@ -238,9 +241,12 @@ class FelixClient:
             await connection.attend(self._heard)
 
     def _heard(self, message: Message) -> None:
-        if not isinstance(message, InForce):
+        if not isinstance(message, (InForce, Vanished)):
             return
         subject = Subject(message.namespace, message.name, message.container_id)
+        if isinstance(message, Vanished):
+            self.on_vanished(subject)
+            return
         wait = self._waits.get(subject)
         # A felix that was not restarted yet since the last upgrade repeats no number.
         if wait is not None and message.number in (0, wait.number):

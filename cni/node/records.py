@@ -106,8 +106,12 @@ class Records:
 
     def knows(self, attachment: Attachment) -> bool:
         """Whether an ADD of this container's interface succeeded, and no DEL came since."""
-        record = self._kept.get(attachment.endpoint_key)
-        return record is not None and record.attachment.container_id == attachment.container_id
+        return self.knows_endpoint(attachment.endpoint_key, attachment.container_id)
+
+    def knows_endpoint(self, key: ResourceKey, container: str) -> bool:
+        """As `knows`, by the endpoint."""
+        record = self._kept.get(key)
+        return record is not None and record.attachment.container_id == container
 
     def remember(self, record: Record) -> None:
         """Keep a record in the place of an older container's; it is on the disk soon."""

@@ -5,10 +5,11 @@ endpoint by name. Then felix takes its rules away, and its address is free for a
 remembered of each attachment (`cni.node.records`), and whose link still stands here with its mark,
 is compared with the datastore: at start, when the Node was missing, when an address was given out
 twice, when a block was made anew (by another node, where its claim was deleted too), a while after
-block and claim went with all that the datastore had of their pods, when the datastore was put back
-to an earlier state, and every `AUDIT` seconds. What is missing is put back by the node that has the
-pod: address under the same handle, and the endpoint as it was. What another one holds by now cannot
-be; that is a condition, and the pod has to be started again.
+block and claim went with all that the datastore had of their pods, a while after felix told that an
+endpoint went, when the datastore was put back to an earlier state, and every `AUDIT` seconds. What
+is missing is put back by the node that has the pod: address under the same handle, and the endpoint
+as it was. What another one holds by now cannot be; that is a condition, and the pod has to be
+started again.
 
 On the Kubernetes datastore the endpoint is the Pod: without one nothing is put back.
 
@@ -31,6 +32,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from cni.node.daemon_context import DaemonContext
+from cni.node.felix_client import Subject
 from cni.node.own_machine import why_foreign
 from cni.node.records import Record
 from cni.server.put_back import PutBack, attributes_of
@@ -79,6 +81,7 @@ class Restorer:
         """Seconds from the last comparison to the next."""
         self.looked = 0
         self._later: asyncio.TimerHandle | None = None
+        context.felix.on_vanished = self.vanished
         context.cluster.node_came = self._records.comparison_due.set
         own = context.allocator.own
         own.remembered, own.made_again = self.remembered, self.compare_soon
@@ -115,6 +118,15 @@ class Restorer:
         """Compare soon, handles too: a block was made anew, and handles of its pods may be gone."""
         self._handles_too = True
         self._records.comparison_due.set()
+
+    def vanished(self, subject: Subject) -> None:
+        """felix tells that the datastore lost an endpoint, which no DEL asked for.
+
+        It may be the removal of this node that takes it. However many go: one comparison.
+        """
+        key = ResourceKey("WorkloadEndpoint", subject.name, subject.namespace)
+        if not self._stored.native and self._records.knows_endpoint(key, subject.container_id):
+            self.compare_later()
 
     def compare_later(self) -> None:
         """Compare when a removal of this node is over, after which there is no Node."""

@@ -46,6 +46,7 @@ class LocalEndpoints:
         self._prefixes: tuple[str, ...] = ("",)
         self._unjudged: set[str] = set()
         self._moved: set[str] = set()
+        self._vanished: dict[ResourceKey, str] = {}
 
     def store(self, key: ResourceKey, endpoint: Endpoint | None, revision: int) -> bool:
         """Store the endpoint as of `revision`; None: it was deleted.
@@ -99,7 +100,10 @@ class LocalEndpoints:
         standing = self._standing(key)
         before = standing.now
         standing.retract(container_id)
-        return self._settle(key, standing, before)
+        changed = self._settle(key, standing, before)
+        if self._vanished.get(key) == container_id:
+            del self._vanished[key]
+        return changed
 
     def abandon(self, offered: Endpoint) -> bool | None:
         """Who made this offer (this very object) is gone, and did not say that it was stored.
@@ -157,6 +161,8 @@ class LocalEndpoints:
             self._read.pop(key, None)
         if now == before:
             return False
+        if before is not None and now is None and before.container_id not in self.unreleased:
+            self._vanished[key] = before.container_id
         if before is not None:
             claimants = self._claims[before.interface]
             del claimants[key]
@@ -216,6 +222,11 @@ class LocalEndpoints:
         """The interfaces whose endpoints may have changed since the last call."""
         moved, self._moved = self._moved, set()
         return moved
+
+    def take_vanished(self) -> dict[ResourceKey, str]:
+        """Containers of endpoints that went since the last call and that `cni` did not retract."""
+        vanished, self._vanished = self._vanished, {}
+        return vanished
 
     def _judge(
         self, interface: str, winners: dict[str, Endpoint], shadowed: dict[ResourceKey, str]

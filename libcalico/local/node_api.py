@@ -7,8 +7,9 @@ neighbours of a release understand each other.
 From `bgp`: `PathsBegin`, any number of `Paths`, `PathsEnd` (a snapshot), then more `Paths`
 as things change. Until the first `PathsEnd` felix keeps the routes that the kernel has.
 From `cni`: `Offer` an endpoint as soon as it is known, `Await` its being in force, say that it is
-`Stored`, and `Retract` it on DEL. From felix: `Refused` paths, `InForce`, `Fact`, and to `bgp`
-`Borrowed` for each block with borrowed addresses, `BorrowedEnd`, then more as things change.
+`Stored`, and `Retract` it on DEL. From felix: `Refused` paths, `InForce`, `Fact`, to `cni`
+`Vanished`, and to `bgp` `Borrowed` for each block with borrowed addresses, `BorrowedEnd`, then more
+as things change.
 From `calicoctl`: `Ask` what felix decides about a packet and what the kernel has counted, answered
 by `Told`; `WatchDrops`, answered by `Watching` and then one `Dropped` for each denied packet that
 the kernel told of; `CountDrops`, answered by `DropCounts`.
@@ -160,6 +161,17 @@ class InForce(msgspec.Struct, tag="in_force", frozen=True):
     routes: list[str] = []
 
 
+class Vanished(msgspec.Struct, tag="vanished", frozen=True):
+    """The datastore has no such endpoint of this node any more, and `cni` did not retract it.
+
+    Told once, when it happens: what `cni` does not hear it finds by its own comparisons.
+    """
+
+    namespace: str
+    name: str
+    container_id: str
+
+
 class Fact(msgspec.Struct, tag="fact", frozen=True):
     """What of the node `bgp` cannot see itself: its addresses, and its connected networks with
     the interface of each."""
@@ -194,6 +206,7 @@ Message = (
     | Unreleased
     | Await
     | InForce
+    | Vanished
     | Fact
     | Borrowed
     | BorrowedEnd

@@ -21,7 +21,7 @@ from tests.support.frames import Change, Json, relayed
 from tests.support.patience import until
 
 SINCE_VERSION_1 = {"await": {"number", "wired"}, "in_force": {"number", "routes"}}
-NEW_SINCE_VERSION_1 = {"stored"}
+NEW_SINCE_VERSION_1 = {"stored", "vanished"}
 
 
 def later(message: Json) -> list[Json]:

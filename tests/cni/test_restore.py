@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from cni.node.felix_client import Subject
 from cni.node.records import Record
 from cni.server import restore
 from cni.server.daemon import Daemon
@@ -549,3 +550,33 @@ async def test_felix_enforces_and_routes_what_was_put_back(node: World) -> None:
             chain = f"cali-tw-{node.links()[0]}"
             await until(lambda: chain in node.space.run("iptables-nft-save"))
             assert (await node.delete(pod)).status == 0
+
+
+@pytest.mark.asyncio
+async def test_an_endpoint_that_is_deleted_by_name_is_put_back_when_felix_tells(
+    node: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But for a container that this node does not remember nothing is compared.
+
+    Nor on Kubernetes, where a Pod that is gone does not come back.
+    """
+    monkeypatch.setattr("cni.server.restore.REMOVAL", 0.2)
+    with pod_namespace() as pod:
+        async with node.felix() as felix, node.daemon(felix_socket=felix.socket) as daemon:
+            result_of(await node.add(pod, config=WAITS))
+            before = held(node)
+            await until(lambda: daemon.restorer.gap > 100)
+            looked = daemon.restorer.looked
+            node.etcd.delete("/calico/resources/v3/projectcalico.org/workloadendpoints/")
+            await until(lambda: held(node) == before)
+            await until(lambda: daemon.restorer.looked > looked)
+            (record,) = daemon.context.records.all()
+            place = record.key.namespace, record.key.name
+            daemon.restorer.vanished(Subject(*place, "another"))
+            assert daemon.restorer._later is None
+            with monkeypatch.context() as kubernetes:
+                kubernetes.setattr(daemon.restorer._stored, "native", True)
+                daemon.restorer.vanished(Subject(*place, record.attachment.container_id))
+            assert daemon.restorer._later is None
+            assert (await node.delete(pod)).status == 0
+        node.assert_clean()

@@ -37,6 +37,7 @@ from libcalico.local.node_api import (
     Retract,
     Stored,
     Unreleased,
+    Vanished,
 )
 from libcalico.local.trace_messages import CountDrops, DropCounts
 from libcalico.model import ResourceKey, WorkloadEndpoint
@@ -546,3 +547,28 @@ def offered(pod: str) -> tuple[str, dict[str, Any]]:
         "metadata": {"name": name, "namespace": "default", "uid": "made up"},
         "spec": endpoint_spec(pod, ghost),
     }
+
+
+@pytest.mark.asyncio
+async def test_cni_is_told_of_an_endpoint_that_the_datastore_lost(tmp_path: FilePath) -> None:
+    plane = Dataplane(Calculator(NODE), PathTable(), Config(), lambda: None)
+    server, socket = NodeServer(NODE, plane), tmp_path / "private" / "node.sock"
+    await server.start(socket)
+    name, value = offered("lost")
+    key = ResourceKey("WorkloadEndpoint", name, "default")
+    plane.calc.update(key, msgspec.convert(value, WorkloadEndpoint), 7)
+    try:
+        async with (
+            await connect_unix(socket, Hello("cni")) as cni,
+            await connect_unix(socket, Hello("bgp")) as bgp,
+        ):
+            await message(cni, Fact)
+            await message(bgp, Fact)
+            plane.calc.update(key, None, 8)
+            server.publish()
+            assert await message(cni, Vanished) == Vanished("default", name, CONTAINER)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.1):
+                    await message(bgp, Vanished)
+    finally:
+        await server.stop()

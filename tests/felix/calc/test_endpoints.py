@@ -191,3 +191,34 @@ def test_an_interface_without_our_prefix_is_named_and_never_served() -> None:
     assert set(active) == {"cali1"}
     assert shadowed == {other: "interface eth0 does not begin with cali"}
     assert set(endpoints.active(("cali", "eth"))[0]) == {"cali1", "eth0"}
+
+
+def test_what_the_datastore_lost_is_told_once_and_not_what_cni_took_back() -> None:
+    table = LocalEndpoints()
+    table.offer(endpoint("new"))
+    table.store(KEY, endpoint("new"), 1)
+    assert table.take_vanished() == {}
+    table.store(KEY, None, 2)
+    assert table.take_vanished() == {KEY: "new"}
+    assert table.take_vanished() == {}
+    table.store(KEY, endpoint("newer"), 3)
+    table.retract(KEY, "newer")
+    table.store(KEY, None, 4)
+    assert table.take_vanished() == {}, "a DEL"
+    table.store(KEY, endpoint("newest"), 5)
+    table.store(KEY, None, 6)
+    table.retract(KEY, "newest")
+    assert table.take_vanished() == {}, "a DEL whose word comes second"
+    table.store(KEY, endpoint("waits"), 7)
+    table.unreleased = frozenset({"waits"})
+    table.store(KEY, None, 8)
+    assert table.take_vanished() == {}, "its release waited"
+
+
+def test_what_a_listing_lacks_has_vanished_too() -> None:
+    table = LocalEndpoints()
+    table.offer(endpoint("new"))
+    table.settle(KEY, "new", 5)
+    table.listing_begins()
+    assert table.listing_ended()
+    assert table.take_vanished() == {KEY: "new"}
