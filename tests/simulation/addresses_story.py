@@ -66,7 +66,7 @@ async def _settle(world: World) -> None:
         await asyncio.sleep(15)
         world.ledger.look()
         waited = world.run.clock.now - began
-        wrong = [*world.ledger.lacking(), *_not_owned(world)]
+        wrong = [*world.ledger.lacking(), *_without_endpoint(world), *_not_owned(world)]
         if waited >= QUIET or (waited >= QUIET_LEAST and not wrong and not whole):
             break
     for text in wrong:
@@ -81,6 +81,7 @@ async def _build(world: World) -> None:
         watched(text)
         if "assignment/" in text or "/ipamblocks/" in text:
             world.ledger.look()
+        world.heard_of(text)
 
     made.hear(heard)
     await made.ready()
@@ -285,6 +286,14 @@ async def _restart_controllers(world: World) -> None:
         await asyncio.sleep(world.run.chance.random() * 30)
         if not world.controllers:
             world.start_controllers()
+
+
+def _without_endpoint(world: World) -> Iterator[str]:
+    """Whose pods live and have no rules any more."""
+    if isinstance(world.cluster, EtcdCluster):
+        for pod in world.ledger.pods.values():
+            if not world.cluster.has(pod.attachment.endpoint_key):
+                yield f"quiet: the endpoint of {pod.name}, which lives, is gone"
 
 
 def _not_owned(world: World) -> Iterator[str]:

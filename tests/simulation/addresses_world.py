@@ -32,6 +32,8 @@ from libcalico.datastore.interface import Datastore
 from libcalico.errors import MuslinError
 from libcalico.local import framing
 from libcalico.local.listening import serve_unix
+from libcalico.local.node_api import Vanished
+from libcalico.model.keys import ResourceKey
 from node.identity import life, life_sign
 from node.settings import environment
 from node.start import addresses, node_object, own_node
@@ -60,6 +62,8 @@ class Node:
     tasks: list[asyncio.Task[Any]] = field(default_factory=list)
     daemon: Daemon | None = None
     busy: set[str] = field(default_factory=set)
+    line: framing.Connection | None = None
+    """Of its calico-cni to felix."""
 
     def __post_init__(self) -> None:
         self.context = edges.WORLD.on(self.machine)
@@ -104,12 +108,26 @@ class Node:
         store = self.world.store(self.weather)
         daemon = Daemon(store, self.name, settings, RuntimePodSource())
         self.daemon = daemon
-        # Somebody who listens and says nothing, or the daemon would look for felix for ever.
-        felix = await serve_unix(run / "node.sock", _listen)
+        felix = await serve_unix(run / "node.sock", self._felix)
         try:
             await daemon.run()
         finally:
             await felix.close()
+
+    async def _felix(self, connection: framing.Connection) -> None:
+        """felix, which tells of the endpoints that went, and of nothing else."""
+        self.line = connection
+        try:
+            async for _ in connection:
+                pass
+        finally:
+            if self.line is connection:
+                self.line = None
+
+    def vanished(self, key: ResourceKey, container: str) -> None:
+        """felix hears that an endpoint went."""
+        if self.line is not None:
+            self.line.send_now(Vanished(key.namespace, key.name, container))
 
     async def _node(self) -> None:
         store = self.world.store(self.weather)
@@ -151,6 +169,7 @@ class Node:
         world.containers += 1
         container = f"{world.containers:064x}"
         attachment = Attachment(self.name, "k8s-pod-network", container, "eth0", "default", name)
+        world.newest[str(attachment.endpoint_key)] = attachment
         await world.cluster.pod(name, self.name, {"app": "x"})
         pod = Pod(name, self.name, attachment.handle_id, attachment)
         writer = EndpointWriter(attachment, PodFacts(), "aa:bb:cc:dd:ee:01")
@@ -241,6 +260,8 @@ class World:
     ending: bool = False
     renamed: bool = False
     starting: set[str] = field(default_factory=set)
+    newest: dict[str, Attachment] = field(default_factory=dict)
+    """The last attachment of each endpoint."""
     contested: set[IPv4Network] = field(default_factory=set)
     """Blocks that were deleted and that a pod elsewhere asks for: their claims stay."""
     clones: list[Node] = field(default_factory=list)
@@ -257,6 +278,15 @@ class World:
         """A part ended."""
         if not task.cancelled() and task.exception() is not None and not self.ending:
             self.run.trace.fail(f"{task.get_name()} ended: {task.exception()!r}")
+
+    def heard_of(self, change: str) -> None:
+        """A change of etcd: felix tells of each endpoint that goes, also where a DEL takes it."""
+        if "/workloadendpoints/" not in change or not change.endswith(" None"):
+            return
+        for attachment in self.newest.values():
+            key = attachment.endpoint_key
+            if f"/{key.namespace}/{key.name} " in change:
+                self.nodes[attachment.node].vanished(key, attachment.container_id)
 
     def add_node(self, name: str, address: str, *, machine: str = "") -> Node:
         """A machine more, perhaps a clone of another one's name."""
@@ -299,11 +329,6 @@ class World:
             except* MuslinError as group:
                 self.run.trace.story(f"kube-controllers end: {group.exceptions[0]}")
             await asyncio.sleep(1)
-
-
-async def _listen(connection: framing.Connection) -> None:
-    async for _ in connection:
-        pass
 
 
 async def run(run: Run) -> None:

@@ -77,18 +77,22 @@ class Ledger:
             if "/ipamblocks/" in path:
                 yield tree["spec"]
 
+    def claims(self) -> Iterator[tuple[str, IPv4Network]]:
+        """All claims that are stored: the node of each, and its block."""
+        if isinstance(self._cluster, EtcdCluster):
+            for path in self._cluster.database.values:
+                if path.startswith("/calico/ipam/v2/host/") and "/ipv4/block/" in path:
+                    node, _, block = path.removeprefix("/calico/ipam/v2/host/").partition("/")
+                    cidr = block.removeprefix("ipv4/block/").replace("-", "/")
+                    yield node, IPv4Network(cidr)
+            return
+        for path, tree in self._cluster.api.objects.items():
+            if "/blockaffinities/" in path:
+                yield tree["spec"]["node"], IPv4Network(tree["spec"]["cidr"])
+
     def claimed(self, cidr: IPv4Network) -> bool:
         """Whether a node's claim on a block is stored."""
-        if isinstance(self._cluster, EtcdCluster):
-            end = f"/ipv4/block/{str(cidr).replace('/', '-')}"
-            paths = self._cluster.database.values
-            return any(
-                one.startswith("/calico/ipam/v2/host/") and one.endswith(end) for one in paths
-            )
-        trees = self._cluster.api.objects.items()
-        return any(
-            "/blockaffinities/" in one and tree["spec"]["cidr"] == str(cidr) for one, tree in trees
-        )
+        return any(block == cidr for _, block in self.claims())
 
     def look(self) -> None:
         """No living pod's address is free, or another's."""
@@ -117,9 +121,12 @@ class Ledger:
         """What is wrong when all is quiet."""
         holders = self.holders()
         standing = {IPv4Network(block["cidr"]) for block in self.blocks()}
+        claims = set(self.claims())
         for pod in self.pods.values():
-            # A block that was deleted is made again when its node next needs an address; until
-            # then felix has a condition (felix/calc/blocks.py).
-            stands = any(pod.address in network for network in standing)
-            if stands and holders.get(str(pod.address)) is None:
+            if holders.get(str(pod.address)) is not None:
+                continue
+            # A block that was deleted alone is made again when its node next needs an address or
+            # compares all of its pods; until then felix has a condition (felix/calc/blocks.py).
+            alone = any(node == pod.node and pod.address in cidr for node, cidr in claims)
+            if not alone or any(pod.address in cidr for cidr in standing):
                 yield f"quiet: {pod.address} of {pod.name}, which lives, is free"

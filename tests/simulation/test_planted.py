@@ -8,9 +8,10 @@ from tests.simulation import planting
 from tests.simulation.test_simulation import KNOWN
 
 SEEDS = {
-    "addresses_a_deleted_block_is_claimed_by_others": 84,
+    "addresses_a_deleted_block_is_claimed_by_others": 145,
     "addresses_a_block_is_made_anew_empty": 38,
     "addresses_c_a_clone_collects": 9,
+    "addresses_felix_tells_of_an_endpoint_in_vain": 10,
     "addresses_g_a_deleted_node_is_released_at_once": 5,
     "addresses_g_a_deleted_node_stays_deleted": 2,
     "addresses_h_a_deleted_claim_stays_deleted": 3,
