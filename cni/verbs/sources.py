@@ -25,7 +25,7 @@ from ipam.allocator.service import PendingRequest
 from ipam.records.blocks import IPAddress
 from ipam.records.errors import IPAMError
 from libcalico.datastore.interface import CommitConflict, Entry, revision_of
-from libcalico.errors import DatastoreError, DatastoreUnavailable
+from libcalico.errors import DatastoreUnavailable
 
 
 class Source(Protocol):
@@ -79,7 +79,7 @@ class OwnAddresses:
                 granted = await asyncio.shield(self.ticket.done)
         except IPAMError:
             return True  # refused: there is nothing to give back
-        except (DatastoreError, TimeoutError):
+        except Exception:
             if self.stands:
                 return False  # done or not, the DEL of what stands takes it (ADD-07)
             raise
