@@ -33,12 +33,14 @@ async def release(
     attachment: Attachment,
     *,
     unwired: bool = False,
+    policy_only: bool = False,
     forgot: Callable[[], None] = lambda: None,
 ) -> list[IPAddress]:
     """Give back in the datastore what the attachment holds; returns the addresses.
 
-    `unwired`: its veth pair is removed already. `forgot` is called when the flows of all addresses
-    that its endpoint records are gone from the kernel. Raises DatastoreError, TimeoutError or
+    `unwired`: its veth pair is removed already. `policy_only`: what `calico-ipam` gave to this
+    interface is its own to give back. `forgot` is called when the flows of all addresses that its
+    endpoint records are gone from the kernel. Raises DatastoreError, TimeoutError or
     Contention: the outcome is unknown then; InvalidValue or IPAMError if what is stored cannot be
     read.
     """
@@ -79,7 +81,7 @@ async def release(
             await _remove_recorded_veth(context, attachment, own)
         if await forget_flows(context, recorded_addresses(own, attachment)) and own:
             forgot()
-        own_only = {INTERFACE: attachment.ifname}
+        own_only = {INTERFACE: "" if policy_only else attachment.ifname}
         rest = Release(
             attachment.handle_id, frozenset(spared), remover(attachment), None, own_only, known
         )

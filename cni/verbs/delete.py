@@ -52,7 +52,7 @@ async def delete(
     The failure of another IPAM plugin is the caller's answer: only the runtime's next DEL can
     run it again, since the plugin lives where the runtime does.
     """
-    attachment = attachment_of(request, context.node)
+    attachment, own = attachment_of(request, context.node), request.config.ipam.type
     context.records.drop(attachment)
     left: list[Exception] = []
     released: list[IPAddress] = []
@@ -71,7 +71,7 @@ async def delete(
     try:
         if removed or left or not _is_released(context, request, attachment):
             released = await datastore_release.release(
-                context, attachment, unwired=removed, forgot=forgot
+                context, attachment, unwired=removed, policy_only=not own, forgot=forgot
             )
             context.released.note(attachment)
     except Exception as error:  # noqa: BLE001 - a DEL goes on; kept in `left`, for the journal
@@ -117,7 +117,9 @@ async def replay(context: DaemonContext, request: Request) -> None:
     except KernelError as error:
         kept = error
         _retract(context, attachment)
-    released = await datastore_release.release(context, attachment)
+    released = await datastore_release.release(
+        context, attachment, policy_only=not request.config.ipam.type
+    )
     _retract(context, attachment)
     if kept:
         raise kept

@@ -156,7 +156,7 @@ async def _undo(context: DaemonContext, request: Request, unknown: bool) -> None
     if unknown:
         left.append(DatastoreUnavailable("whether the endpoint was written is not known"))
     try:
-        await datastore_release.release(context, attachment, unwired=True)
+        await datastore_release.release(context, attachment, unwired=True, policy_only=True)
     except Exception as error:  # noqa: BLE001 - an undo goes on; kept in `left`, for the journal
         left.append(error)
     context.felix.retract(delete.subject_of(attachment))

@@ -1,10 +1,11 @@
-"""An ADD that is repeated and refused, for whatever reason, takes nothing from the pod that runs.
+"""What runs keeps what it has: when its ADD is repeated and fails, when policy only goes before it.
 
 The world is that of tests/cni/test_attachment_model.py, without trouble.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from cni.request.errors import CNIError, Code
+from cni.request.request import parse_request
+from cni.socket.trace import Trace
 from libcalico.datastore.interface import Entry
 from libcalico.errors import InvalidValue
 from libcalico.model.keys import Key
@@ -47,4 +50,25 @@ async def test_a_repeated_add_that_meets_what_cannot_be_read_leaves_the_pod_what
     assert world.context.journal.count() == 0
     await world.journal()
     world.look()
+    await world.finish()
+
+
+@pytest.mark.parametrize("replayed", [False, True])
+@pytest.mark.asyncio
+async def test_policy_only_leaves_an_address_to_the_plugin_that_took_it(
+    replayed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CNI-81: a DEL of the list begins with `calico`, and the interface still has the address."""
+    world = await calm(tmp_path, monkeypatch)
+    (pod,) = world.containers
+    await world.add(pod, "net2")
+    taken = world.request("DEL", pod, "net2")
+    document = {k: v for k, v in taken.config.document.items() if k != "ipam"}
+    request = parse_request("calico", dict(taken.env), json.dumps({**document, "type": "calico"}))
+    if replayed:
+        await world.dispatcher.replay(request)
+    else:
+        await world.dispatcher.delete(request, Trace("DEL"))
+    world.look()
+    await world.delete(pod, "net2")
     await world.finish()
