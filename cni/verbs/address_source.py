@@ -26,10 +26,11 @@ def choose(call: Adding, pod: Identity, planned: Callable[[], None] | None) -> S
     Raises CNIError where the configuration or the annotations contradict themselves.
     """
     context, request, attachment = call.context, call.request, call.attachment
+    stands = pod.repeated and context.records.knows(attachment)
     if is_delegated(request):
         check_delegated(request, pod.facts)
         delegate = Delegate(call.line, request, context.cluster.pod_cidrs(context.node))
-        return DelegatedAddresses(context, attachment, pod.writer, delegate)
+        return DelegatedAddresses(context, attachment, pod.writer, delegate, stands)
     requested = address_request(request, pod.facts)
     check_families(pod.requested, requested)
     if not request.config.ipam.type and not requested.unmanaged:
@@ -39,7 +40,6 @@ def choose(call: Adding, pod: Identity, planned: Callable[[], None] | None) -> S
     ticket = context.allocator.submit(_allocation(attachment, requested, pod.writer))
     if planned is not None:
         ticket.when_planned = planned
-    stands = pod.repeated and context.records.knows(attachment)
     return OwnAddresses(context, attachment, ticket, stands)
 
 

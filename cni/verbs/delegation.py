@@ -65,7 +65,7 @@ class Delegate:
 
     async def add(self) -> Result:
         """Return its addresses, routes and DNS; raises its error after its DEL (CNI-60)."""
-        config = with_pod_cidr(self.request.config.document, self._pod_cidr)
+        config = self.configured()
         try:
             result = decode(await self._call("ADD", config), self.request.config.result_version)
             if not result.ips:
@@ -86,8 +86,7 @@ class Delegate:
 
     async def check(self) -> None:
         """Run its CHECK; raises its error."""
-        config = with_pod_cidr(self.request.config.document, self._pod_cidr)
-        await self._call("CHECK", config)
+        await self._call("CHECK", self.configured())
 
     async def status(self) -> None:
         """Run its STATUS; raises its error while it could not serve an ADD."""
@@ -101,6 +100,10 @@ class Delegate:
             if error.code not in (Code.INCOMPATIBLE_VERSION, Code.INVALID_ENVIRONMENT):
                 raise
             log.warning("%s does not know GC: %s", self.request.config.ipam.type, error)
+
+    def configured(self) -> dict[str, object]:
+        """Its configuration; raises CNIError where the node lacks a podCIDR that it asks for."""
+        return with_pod_cidr(self.request.config.document, self._pod_cidr)
 
     def _pod_cidr(self, family: int) -> str:
         for text in self.pod_cidrs:

@@ -154,9 +154,10 @@ class UnmanagedAddresses(_EndpointAlone):
 
 @dataclass(slots=True)
 class DelegatedAddresses(_EndpointAlone):
-    """From another plugin on the host."""
+    """From another plugin on the host. `stands`: an earlier ADD's pod runs."""
 
     delegate: Delegate
+    stands: bool = False
     _before: Entry | None = field(default=None, init=False)
     _asked: bool = field(default=False, init=False)
 
@@ -167,6 +168,7 @@ class DelegatedAddresses(_EndpointAlone):
     async def ask(self) -> None:
         """Run the plugin. A repeated ADD gives back first: the plugin would refuse it else."""
         if self.writer.recorded(self._before):
+            self.delegate.configured()  # what this refuses must not cost the pod its lease
             await self.delegate.delete()
         self._asked = True
         try:
@@ -182,7 +184,12 @@ class DelegatedAddresses(_EndpointAlone):
         return self._given
 
     async def undo(self) -> bool:
-        """The plugin's DEL, also where its answer was not waited for, then the endpoint."""
+        """The plugin's DEL, also where its answer was not waited for, then the endpoint.
+
+        Of a pod that runs, the DEL of what stands takes both (ADD-07).
+        """
+        if self.stands:
+            return False
         if self._asked:
             await self.delegate.delete()
         return await _EndpointAlone.undo(self)

@@ -113,7 +113,9 @@ class Container:
 
 
 class World:
-    """One node, its runtime, and all that may go wrong."""
+    """One node, its runtime, and all that may go wrong. `line`: to a plugin on the host."""
+
+    line: Any = None
 
     def __init__(self, seed: int, folder: Path) -> None:
         self.chance, self.folder = random.Random(seed), folder
@@ -287,9 +289,9 @@ class World:
         self.trace.append(f"add {container.cid} of {container.pod} {ifname}")
         container.called.add(ifname)
         request: Any = self.request("ADD", container, ifname)
-        line: Any = None
         async with self.lock(container.cid):
-            work = asyncio.create_task(self.dispatcher._add(line, request, 0, Trace("ADD"), 600.0))
+            adding = self.dispatcher._add(self.line, request, 0, Trace("ADD"), 600.0)
+            work = asyncio.create_task(adding)
             if self.chance.random() < self.trouble:
                 for _ in range(self.chance.randrange(25)):
                     await asyncio.sleep(0)
@@ -310,7 +312,8 @@ class World:
         self.trace.append(f"del {container.cid} {ifname}")
         async with self.lock(container.cid):
             container.up.pop(ifname, None)
-            await self.dispatcher.delete(self.request("DEL", container, ifname), Trace("DEL"))
+            request = self.request("DEL", container, ifname)
+            await self.dispatcher.delete(request, Trace("DEL"), self.line)
 
     # -- events ------------------------------------------------------------------------------------
 
@@ -384,9 +387,9 @@ class World:
         container = Container(f"c{self.number}", "four", called={"eth0"}, over=True)
         self.wants["four"] = {}
         self.containers.append(container)
-        request, line = self.request("ADD", container, "eth0"), None
+        request = self.request("ADD", container, "eth0")
         work = asyncio.create_task(
-            add.add(self.context, request, 0, Trace("ADD"), 600.0, line)  # type: ignore[arg-type]
+            add.add(self.context, request, 0, Trace("ADD"), 600.0, self.line)
         )
         for _ in range(self.chance.randrange(25)):
             await asyncio.sleep(0)
