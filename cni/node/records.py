@@ -217,6 +217,16 @@ class Records:
                 "its allocation was deleted while it runs; it is being put back",
             )
 
+    def without_others(
+        self, addresses: Iterable[IPAddress], attachment: Attachment
+    ) -> list[IPAddress]:
+        """Those of the addresses that no other living attachment has."""
+        return [
+            address
+            for address in addresses
+            if all(one.is_of(attachment) for one in self._holders.get(address, ()))
+        ]
+
     def _forget(self, record: Record) -> None:
         for address in record.addresses:
             holders = [one for one in self._holders.pop(address, ()) if one is not record]

@@ -52,9 +52,10 @@ async def release(
     if context.cluster.locked:
         raise DatastoreUnavailable("ClusterInformation default says datastoreReady false")
     released: list[IPAddress] = []
+    alone = context.records.without_others  # an operator may have deleted what is cached
     async with asyncio.timeout(context.settings.release_seconds):
         if cached is not None:
-            if await forget_flows(context, cached.addresses):
+            if await forget_flows(context, alone(cached.addresses, attachment)):
                 forgot()
             granted = await context.allocator.perform(
                 Release(
@@ -79,7 +80,7 @@ async def release(
         }
         if not unwired:
             await _remove_recorded_veth(context, attachment, own)
-        if await forget_flows(context, recorded_addresses(own, attachment)) and own:
+        if await forget_flows(context, alone(recorded_addresses(own, attachment), attachment)):
             forgot()
         own_only = {INTERFACE: "" if policy_only else attachment.ifname}
         rest = Release(

@@ -15,10 +15,10 @@ import pytest
 from cni.request.errors import CNIError, Code
 from cni.request.request import parse_request
 from cni.socket.trace import Trace
-from libcalico.datastore.interface import Entry
+from libcalico.datastore.interface import Delete, Entry
 from libcalico.errors import InvalidValue
-from libcalico.model.keys import Key
-from tests.cni.test_attachment_model import calm
+from libcalico.model.keys import BlockKey, HandleKey, Key
+from tests.cni.test_attachment_model import Container, calm
 
 
 @pytest.mark.parametrize(
@@ -72,3 +72,24 @@ async def test_policy_only_leaves_an_address_to_the_plugin_that_took_it(
     world.look()
     await world.delete(pod, "net2")
     await world.finish()
+
+
+@pytest.mark.asyncio
+async def test_a_late_del_forgets_no_flow_of_the_pod_that_has_the_address_by_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An operator deleted the block of an older sandbox, whose DEL comes after all."""
+    world = await calm(tmp_path, monkeypatch)
+    first, second, third = [Container(f"c{number}", "one") for number in (1, 2, 3)]
+    world.containers[:] = [first, second, third]
+    for container, address in ((first, "10.0.0.0"), (second, "10.0.0.1"), (third, "10.0.0.0")):
+        world.wants["one"] = {"ipAddrs": [address]}
+        await world.add(container)
+        assert container.up
+        if container is not third:
+            container.over, container.up = True, {}
+            keys = [key for key in world.store.entries if isinstance(key, (BlockKey, HandleKey))]
+            await world.store.commit([Delete(key, None) for key in keys])
+    await world.delete(first, "eth0")
+    world.look()
+    await world.stop()
