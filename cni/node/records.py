@@ -116,11 +116,16 @@ class Records:
     def remember(self, record: Record) -> None:
         """Keep a record in the place of an older container's; it is on the disk soon."""
         before = self._kept.pop(record.key, None)
-        if before is not None:
-            self._forget(before)
         self._kept[record.key] = record
-        for address in record.addresses:
-            self._holders.setdefault(address, []).append(record)
+        if before and before.is_of(record.attachment) and before.addresses == record.addresses:
+            for address in record.addresses:
+                holders = self._holders[address]
+                self._holders[address] = [record if one is before else one for one in holders]
+        else:
+            if before is not None:
+                self._forget(before)
+            for address in record.addresses:
+                self._holders.setdefault(address, []).append(record)
         self._unwritten[record.key] = record
         self._dirty.set()
 

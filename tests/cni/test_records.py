@@ -8,6 +8,7 @@ import stat
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from cni.node.records import Record, Records
@@ -104,6 +105,18 @@ def test_an_address_of_two_records_stays_in_use_when_one_of_them_goes(records: R
         assert not refused(records, first, str(ONE))
         records.drop(first)
         assert not refused(records, AGAIN, str(ONE))
+
+
+def test_a_label_makes_no_older_record_of_an_address_the_newest(records: Records) -> None:
+    """CNI-100: what a comparison reads anew of an endpoint says nothing of its addresses."""
+    records.remember(record(WEB))
+    records.remember(record(OTHER))
+    records.remember(msgspec.structs.replace(record(WEB), link="cali2"))
+    assert not refused(records, OTHER, str(ONE))
+    records.drop(OTHER)
+    assert not refused(records, WEB, str(ONE))
+    records.drop(WEB)
+    assert not refused(records, AGAIN, str(ONE))
 
 
 def test_a_collection_drops_one_interface_or_all_of_a_container(records: Records) -> None:
