@@ -219,7 +219,8 @@ async def test_an_export_that_had_no_thread_yet_counts_what_it_took() -> None:
         held = loop.run_in_executor(None, busy.write, [])
         async with tasks.beside(exports.run(), name="exports"):
             exports.offer([bucket, bucket])
-            await asyncio.sleep(0.1)  # it takes the first one
+            (worker,) = exports._workers
+            await until(lambda: worker.queue.qsize() == 1, "it takes the first one")
         exports.close()
         busy.go.set()
         await held
