@@ -25,6 +25,8 @@ FILES = {
     "ETCD_CERT_FILE": f"{CLIENT_PKI}/client.pem",
     "ETCD_KEY_FILE": f"{CLIENT_PKI}/client.key",
 }
+ALONE = ("--heartbeat-interval=20", "--election-timeout=100")
+"""A member that has no other waits for an election as well before it serves, and always wins."""
 
 
 def command(plan: Plan) -> list[str]:
@@ -40,9 +42,7 @@ def command(plan: Plan) -> list[str]:
         "--listen-peer-urls=http://127.0.0.1:2380",
         "--initial-advertise-peer-urls=http://127.0.0.1:2380",
         "--initial-cluster=lab=http://127.0.0.1:2380",
-        # It is alone, and would yet wait a second or two for its election at each start.
-        "--heartbeat-interval=20",
-        "--election-timeout=100",
+        *ALONE,
         f"--listen-metrics-urls=http://127.0.0.1:{METRICS_PORT}",
         "--logger=zap",
         "--log-level=warn",

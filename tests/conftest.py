@@ -50,6 +50,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def set_aside() -> None:
+    """What there is stays: no collection of garbage visits it again."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection() -> Generator[None, object, object]:
     """What is collected stays: no collector of garbage walks it, then or in a test.
@@ -60,8 +66,7 @@ def pytest_collection() -> Generator[None, object, object]:
     try:
         return (yield)
     finally:
-        gc.collect()
-        gc.freeze()
+        set_aside()
         gc.enable()
 
 
@@ -107,8 +112,7 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
         wait_for(ended, lambda: f"{item.path.name}: {grpc_elsewhere()}", pause=0.5)
     if nextitem is not None and nextitem.path != item.path and not gc.get_freeze_count():
-        gc.collect()
-        gc.freeze()  # a test has thawed what it had frozen, and with it the rest
+        set_aside()  # a test has thawed what it had frozen, and with it the rest
     if nextitem is not None and nextitem.path.parent == item.path.parent:
         return
     here = netns.current()

@@ -23,6 +23,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from lab.datastore import ALONE
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore import connect
 from libcalico.datastore.interface import Datastore
@@ -36,8 +37,6 @@ from tests.support.ports import free_ports as free_ports
 SMALL_QUOTA = "--quota-backend-bytes=3000000"
 """For `Etcd.fill`."""
 MANY = ("--heartbeat-interval=50", "--election-timeout=500")
-LONE = ("--heartbeat-interval=20", "--election-timeout=100")
-"""A member that has no other waits for an election as well before it serves, and always wins."""
 CALL = 30.0
 """Seconds of one call that shall succeed: more than by default, for the machine may be busy."""
 
@@ -90,7 +89,7 @@ class Etcd(OwnProcess):
                     f"--initial-advertise-peer-urls={self.peer}",
                     f"--initial-cluster={self.members}",
                     "--unsafe-no-fsync=true",
-                    *(MANY if "," in self.members else LONE),
+                    *(MANY if "," in self.members else ALONE),
                     *self._extra,
                 ],
                 stdout=log,
